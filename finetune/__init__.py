@@ -1,0 +1,1 @@
+"""Stage: adapts a pretrained checkpoint to questions. Run as `python -m finetune --config ... key=value`."""

@@ -1,0 +1,91 @@
+"""Reads indexes with their questions as fine-tuning batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gfm.config import CorpusConfig, LinkingConfig
+from gfm.errors import InputError
+from gfm.kg.index import KGIndex
+from gfm.kg.readers import read_questions
+from gfm.nn.edges import RelationalEdges
+from gfm.nn.gnn import Seeds
+from gfm.retrieval.gfm_retriever import LinkedQuestions, QuestionLinker
+from gfm.text.encoder import TextEncoder
+from gfm.training.losses import undirected_pairs
+from gfm.training.steps import QuestionBatch
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionCorpus:
+    """An index with linked questions and, per question, the entities of its gold documents.
+
+    Attributes:
+        gold: per question the entity ids `(n_i,)` that its supporting documents mention.
+        pairs: undirected pairs `(2, P)` for the connectivity loss.
+    """
+
+    relations: Tensor
+    edges: RelationalEdges
+    linked: LinkedQuestions
+    gold: list[Tensor]
+    pairs: Tensor
+
+    def batch(self, ids: Tensor) -> QuestionBatch:
+        """The questions `ids` as one batch."""
+        seeds, rows = self.linked.seeds, torch.full((len(self.gold),), -1)
+        rows[ids] = torch.arange(len(ids))
+        mine = rows[seeds.question] >= 0
+        positives = torch.zeros(len(ids), self.edges.num_nodes, dtype=torch.bool)
+        for row, question in enumerate(ids.tolist()):
+            positives[row, self.gold[question]] = True
+        chosen = Seeds(seeds.entity[mine], rows[seeds.question[mine]], seeds.weight[mine])
+        return QuestionBatch(self.linked.embedding[ids], chosen, positives)
+
+
+def load_corpus(cfg: CorpusConfig, encoder: TextEncoder, linking: LinkingConfig) -> QuestionCorpus:
+    """Opens an index, links its questions and looks up the entities of their gold documents.
+
+    Raises:
+        InputError: a question names a supporting document that the index lacks, or no question has any.
+    """
+    index = KGIndex.open(cfg.index)
+    questions = read_questions(cfg.questions)
+    row_of = {title: row for row, title in enumerate(index.titles)}
+    by_document = index.mentions.tocsc()
+    gold = []
+    for question in questions:
+        unknown = [title for title in question.supporting_documents if title not in row_of]
+        if unknown:
+            raise InputError(
+                f"{cfg.questions}: question {question.id!r} names document {unknown[0]!r}, which index "
+                f"{cfg.index!r} lacks; build the index from the same corpus"
+            )
+        rows = [row_of[title] for title in question.supporting_documents]
+        gold.append(torch.from_numpy(np.unique(by_document[:, rows].indices).astype(np.int64)))
+    edge_index, edge_type = index.graph.with_inverses()
+    return QuestionCorpus(
+        relations=index.relation_embeddings,
+        edges=RelationalEdges(edge_index, edge_type, index.graph.num_entities, index.graph.num_edge_types),
+        linked=QuestionLinker(index, encoder, linking)([question.question for question in questions]),
+        gold=gold,
+        pairs=undirected_pairs(index.graph.edge_index),
+    )
+
+
+def question_batches(sizes: Sequence[int], batch_size: int, seed: int) -> Iterator[tuple[int, Tensor]]:
+    """Yields `(corpus number, question ids)` without end: epoch after epoch, all corpora shuffled together."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        batches = [
+            (corpus, ids)
+            for corpus, size in enumerate(sizes)
+            for ids in torch.randperm(size, generator=generator).split(batch_size)
+        ]
+        for position in torch.randperm(len(batches), generator=generator).tolist():
+            yield batches[position]

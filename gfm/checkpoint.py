@@ -1,0 +1,167 @@
+"""Models on disk: a folder with `model.safetensors` and `config.json`, written atomically, verified at load."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from gfm.config import ModelConfig
+from gfm.errors import InputError
+from gfm.nn.gnn import QueryConditionedGNN
+from gfm.nn.selector import SubgraphSelector
+
+FORMAT = 1
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """What a checkpoint says of itself.
+
+    Attributes:
+        encoder: name of the sentence encoder its text embeddings came from; `encoder_fingerprint` decides identity.
+        phase: `"pretrain"`, `"finetune-gnn"` or `"selector"`.
+        threshold: δ, the gate above which an entity is selected.
+        parent: the checkpoint it was trained from.
+        training: free-form facts of the run (data, steps, metrics).
+    """
+
+    text_dim: int
+    model: ModelConfig
+    encoder: str
+    encoder_fingerprint: str
+    phase: str
+    threshold: float = 0.5
+    seed_weighting: str = "idf"
+    parent: str = ""
+    training: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A GNN, its selector where one was trained, and what is known about both."""
+
+    gnn: QueryConditionedGNN
+    selector: SubgraphSelector | None
+    info: CheckpointInfo
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes the checkpoint; a reader sees either the old one or the new one, never a mixture.
+
+        The weights go under a name that holds their hash and `config.json`, replaced last, points to them.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as handle:
+            temporary = Path(handle.name)
+        save_file(self._tensors(), temporary)
+        digest = sha256(temporary)
+        _replace(temporary, folder / WEIGHTS)
+        config = {"format": FORMAT, "sha256": digest, "selector": self.selector is not None, **asdict(self.info)}
+        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".tmp", delete=False, encoding="utf-8") as text:
+            json.dump(config, text, indent=1, ensure_ascii=False, sort_keys=True)
+        _replace(Path(text.name), folder / CONFIG)
+        return folder
+
+    def _tensors(self) -> dict[str, Tensor]:
+        parts = {"gnn": self.gnn, "selector": self.selector}
+        return {
+            f"{part}.{name}": tensor.detach().cpu().contiguous()
+            for part, module in parts.items()
+            if module is not None
+            for name, tensor in module.state_dict().items()
+        }
+
+
+def load_checkpoint(source: str | Path) -> Checkpoint:
+    """Loads a checkpoint from a local folder or a hub id.
+
+    Raises:
+        InputError: nothing there, a damaged or half-written file, a newer format, or weights that do not fit.
+    """
+    folder = _resolve(source)
+    config = _read_config(folder)
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise InputError(f"checkpoint {str(folder)!r} has no {WEIGHTS}; copy the whole folder again")
+    found = sha256(weights)
+    if found != config.pop("sha256"):
+        raise InputError(f"checkpoint {str(weights)!r} is damaged or half-written (sha256 {found[:12]}…); copy it again")
+    has_selector = config.pop("selector")
+    try:
+        info = CheckpointInfo(**(config | {"model": ModelConfig(**config["model"])}))
+        tensors = load_file(weights)
+    except (TypeError, KeyError, SafetensorError) as error:
+        raise InputError(f"checkpoint {str(folder)!r} does not read as format {FORMAT}: {error}") from error
+    gnn = QueryConditionedGNN(info.text_dim, **asdict(info.model))
+    selector = SubgraphSelector(info.text_dim, info.model.hidden_dim) if has_selector else None
+    try:
+        gnn.load_state_dict(_under("gnn.", tensors))
+        if selector is not None:
+            selector.load_state_dict(_under("selector.", tensors))
+    except RuntimeError as error:
+        raise InputError(f"weights of {str(folder)!r} do not fit its config: {' '.join(str(error).split())}") from error
+    return Checkpoint(gnn.eval(), None if selector is None else selector.eval(), info)
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file, read in blocks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _resolve(source: str | Path) -> Path:
+    folder = Path(source)
+    if folder.is_dir():
+        return folder
+    if folder.is_absolute() or str(source).startswith(".") or str(source).count("/") != 1:
+        raise InputError(f"checkpoint {str(source)!r} is no folder; give a folder with {CONFIG} or a hub id owner/name")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(str(source), allow_patterns=[WEIGHTS, CONFIG, "README.md"]))
+    except Exception as error:  # the hub client raises many unrelated classes; all mean it was not found here
+        raise InputError(
+            f"checkpoint {str(source)!r} is neither a folder nor a reachable hub id ({type(error).__name__}); "
+            "check the path"
+        ) from error
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise InputError(f"{str(folder)!r} is no checkpoint: it has no {CONFIG}")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        version = config.pop("format")
+        missing = {"sha256", "selector", "model"} - config.keys()
+    except (ValueError, KeyError, AttributeError) as error:
+        raise InputError(f"checkpoint config {str(path)!r} is damaged: {error}") from error
+    if version != FORMAT:
+        raise InputError(f"checkpoint {str(folder)!r} has format {version!r}, this gfm reads {FORMAT}; update gfm")
+    if missing:
+        raise InputError(f"checkpoint config {str(path)!r} lacks {sorted(missing)}; copy it again")
+    return dict(config)
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _replace(temporary: Path, final: Path) -> None:
+    with temporary.open("rb") as handle:
+        os.fsync(handle.fileno())
+    temporary.chmod(0o644)
+    os.replace(temporary, final)

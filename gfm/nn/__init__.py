@@ -1,0 +1,1 @@
+"""The model: relational propagation, the query-conditioned GNN and the subgraph selector."""

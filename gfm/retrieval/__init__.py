@@ -1,0 +1,1 @@
+"""From a question to its evidence: seed entities, subgraph, paths and documents."""

@@ -1,0 +1,227 @@
+"""GFM-Retriever: a question to its subgraph, paths and documents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gfm.checkpoint import Checkpoint, load_checkpoint
+from gfm.config import LinkingConfig, RetrievalConfig
+from gfm.errors import InputError
+from gfm.kg.index import KGIndex
+from gfm.nn.edges import RelationalEdges
+from gfm.nn.gnn import Seeds
+from gfm.nn.selector import noiseless_gate
+from gfm.retrieval.base import check_question
+from gfm.retrieval.linking import EntityLinker, seed_weights
+from gfm.retrieval.paths import extract_paths, induced_edges
+from gfm.retrieval.ranker import fuse, path_counts, rank_documents, top_k
+from gfm.text.encoder import TextEncoder
+from gfm.types import Edge, Retrieval, ScoredDocument, Seed, SelectedEntity
+from gfm.types import Path as RelationalPath
+
+
+class LinkedQuestions(NamedTuple):
+    """Questions ready for propagation: embeddings `(B, text_dim)`, weighted seeds, and why each seed is one."""
+
+    embedding: Tensor
+    seeds: Seeds
+    reasons: list[list[Seed]]
+
+
+class QuestionLinker:
+    """Turns question texts into propagation input over one index; training and inference share it."""
+
+    def __init__(self, index: KGIndex, encoder: TextEncoder, config: LinkingConfig) -> None:
+        index.check_encoder(encoder)
+        self.index, self.encoder, self.config = index, encoder, config
+        self.linker = EntityLinker(index.graph.entity_names, index.entity_embeddings, config)
+
+    def __call__(self, questions: Sequence[str]) -> LinkedQuestions:
+        """Embeds and links questions."""
+        embedding = self.encoder.encode(questions)
+        reasons = [self.linker.link(text, q) for text, q in zip(questions, embedding, strict=True)]
+        entity = torch.tensor([seed.entity for seeds in reasons for seed in seeds], dtype=torch.int64)
+        number = torch.repeat_interleave(torch.arange(len(reasons)), torch.tensor([len(s) for s in reasons]))
+        weight = seed_weights(entity, self.index.entity_document_counts, self.config.seed_weighting)
+        return LinkedQuestions(embedding, Seeds(entity, number, weight), reasons)
+
+
+class Evidence(NamedTuple):
+    """What retrieval found for one question, by id.
+
+    Attributes:
+        gates: of all entities `(V,)`.
+        selected: entity ids of `V_q`, by falling gate.
+        graph_scores: of all documents `(D,)`, Eq. 20.
+        dense_scores: cosine of every document with the question `(D,)`.
+    """
+
+    seeds: list[Seed]
+    gates: np.ndarray
+    selected: np.ndarray
+    paths: list[RelationalPath]
+    graph_scores: np.ndarray
+    dense_scores: np.ndarray
+    seconds: dict[str, float]
+
+    def document_scores(self, dense_weight: float) -> np.ndarray:
+        """Ranking value of all documents `(D,)`: by the graph alone at 0, by dense similarity alone at 1."""
+        return self.graph_scores if dense_weight == 0 else fuse(self.graph_scores, self.dense_scores, dense_weight)
+
+
+class GFMRetriever:
+    """Answers a question with a minimal subgraph of an index, its paths and documents.
+
+    Args:
+        checkpoint: the model; without a trained selector the GNN's own probabilities are the gates.
+        index: an open index.
+        encoder: must be the one that index and checkpoint were made with.
+        config: thresholds, budgets and the weight of dense similarity.
+
+    Raises:
+        InputError: the encoder differs from the index's or the checkpoint's, or a setting is out of range.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, index: KGIndex, encoder: TextEncoder, config: RetrievalConfig | None = None
+    ) -> None:
+        self.checkpoint, self.index, self.config = checkpoint, index, config or RetrievalConfig()
+        info = checkpoint.info
+        if info.encoder_fingerprint != encoder.fingerprint:
+            raise InputError(
+                f"the checkpoint was trained with encoder {info.encoder!r} ({info.encoder_fingerprint}) but "
+                f"{encoder.name!r} ({encoder.fingerprint}) is in use; build the index with the checkpoint's encoder"
+            )
+        _check_config(self.config)
+        self.link = QuestionLinker(index, encoder, self.config.linking)
+        edge_index, edge_type = index.graph.with_inverses()
+        self.edges = RelationalEdges(edge_index, edge_type, index.graph.num_entities, index.graph.num_edge_types)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        checkpoint: str | Path | Checkpoint,
+        index: str | Path | KGIndex,
+        encoder: TextEncoder | None = None,
+        config: RetrievalConfig | None = None,
+    ) -> GFMRetriever:
+        """Opens a checkpoint (folder or hub id) and an index (folder); the encoder is the index's unless given."""
+        opened = index if isinstance(index, KGIndex) else KGIndex.open(index)
+        model = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
+        return cls(model, opened, encoder or TextEncoder(opened.encoder_name), config)
+
+    @property
+    def threshold(self) -> float:
+        """δ: the configured one, else the checkpoint's."""
+        return self.checkpoint.info.threshold if self.config.threshold is None else self.config.threshold
+
+    @torch.no_grad()
+    def gates(self, linked: LinkedQuestions) -> Tensor:
+        """Noise-free gates of all entities `(B, V)` (Eq. 11)."""
+        gnn, selector = self.checkpoint.gnn, self.checkpoint.selector
+        states = gnn.propagate(linked.embedding, self.index.relation_embeddings, linked.seeds, self.edges)
+        if selector is None:
+            return torch.sigmoid(gnn.score(states, linked.embedding)).transpose(0, 1)
+        return noiseless_gate(selector(states, linked.embedding))
+
+    def gather(self, question: str) -> Evidence:
+        """Everything that `retrieve` reports, by id and unrendered: what evaluation ranks and counts."""
+        clock = _Clock()
+        linked = self.link([question])
+        clock.lap("link")
+        gates = self.gates(linked)[0].numpy()
+        clock.lap("propagate")
+        above = np.flatnonzero(gates >= self.threshold)
+        selected = above[np.argsort(-gates[above], kind="stable")]
+        graph, q = self.index.graph, linked.embedding[0]
+        paths = extract_paths(
+            graph,
+            [seed.entity for seed in linked.reasons[0]],
+            selected,
+            gates,
+            self.index.relation_embeddings[: graph.num_relations] @ q,
+            max_hops=self.config.max_hops,
+            beam=self.config.beam,
+            max_paths=self.config.max_paths,
+        )
+        clock.lap("paths")
+        best = top_k(gates, self.config.rank_entities)
+        graph_scores = rank_documents(gates, self.index.mentions, path_counts(paths, len(gates)), best)
+        dense_scores = (self.index.document_embeddings @ q).numpy()
+        clock.lap("documents")
+        return Evidence(linked.reasons[0], gates, selected, paths, graph_scores, dense_scores, clock.seconds)
+
+    def retrieve(self, question: str, top_k: int = 5) -> Retrieval:
+        """Retrieves the evidence for one question; `top_k` bounds the documents, not the subgraph.
+
+        Raises:
+            InputError: an empty question or `top_k` below 1.
+        """
+        check_question(question, top_k)
+        evidence = self.gather(question)
+        return Retrieval(
+            question=question,
+            seeds=tuple(evidence.seeds),
+            entities=tuple(self._entity(entity, evidence.gates) for entity in evidence.selected.tolist()),
+            edges=self._edges(evidence.selected),
+            documents=self._documents(evidence.document_scores(self.config.dense_weight), top_k),
+            paths=tuple(evidence.paths),
+            timings=evidence.seconds,
+            notes=self._notes(evidence),
+        )
+
+    def _documents(self, scores: np.ndarray, k: int) -> tuple[ScoredDocument, ...]:
+        best = top_k(scores, k) if len(scores) else np.empty(0, dtype=np.int64)
+        found = self.index.documents(best.tolist())
+        return tuple(ScoredDocument(d.title, d.text, float(scores[i])) for d, i in zip(found, best, strict=True))
+
+    def _entity(self, entity: int, gates: np.ndarray) -> SelectedEntity:
+        graph = self.index.graph
+        return SelectedEntity(entity, graph.entity_names[entity], graph.type_of(entity), float(gates[entity]))
+
+    def _edges(self, selected: np.ndarray) -> tuple[Edge, ...]:
+        graph = self.index.graph
+        ids = induced_edges(graph, selected)
+        heads, tails = graph.edge_index[:, ids].tolist()
+        triples = zip(heads, graph.edge_type[ids].tolist(), tails, strict=True)
+        names, relations = graph.entity_names, graph.relation_names
+        return tuple(Edge(names[h], relations[r], names[t]) for h, r, t in dict.fromkeys(triples))
+
+    def _notes(self, evidence: Evidence) -> tuple[str, ...]:
+        notes = []
+        if all(seed.reason == "similar" for seed in evidence.seeds):
+            notes.append("no entity of the graph is named in the question: seeds were found by similarity")
+        if self.checkpoint.selector is None:
+            notes.append("the checkpoint has no selector: gates are the GNN's probabilities")
+        if not len(evidence.selected):
+            notes.append(f"no entity reached the threshold {self.threshold:g}: the subgraph is empty")
+        return tuple(notes)
+
+
+def _check_config(config: RetrievalConfig) -> None:
+    if not 0 <= config.dense_weight <= 1:
+        raise InputError(f"retrieval.dense_weight is {config.dense_weight}; it must lie between 0 and 1")
+    if config.threshold is not None and not 0 <= config.threshold <= 1:
+        raise InputError(f"retrieval.threshold is {config.threshold}; it must lie between 0 and 1")
+    if config.rank_entities < 1:
+        raise InputError(f"retrieval.rank_entities is {config.rank_entities}; it must be at least 1")
+
+
+class _Clock:
+    """Seconds per step, and in all."""
+
+    def __init__(self) -> None:
+        self.start = self.last = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    def lap(self, step: str) -> None:
+        now = time.perf_counter()
+        self.seconds[step], self.seconds["total"] = now - self.last, now - self.start
+        self.last = now

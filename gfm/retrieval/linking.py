@@ -1,0 +1,101 @@
+"""Linking: which entities of the graph a question names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gfm.config import LinkingConfig
+from gfm.errors import InputError
+from gfm.text.names import tokens
+from gfm.types import Seed
+
+# Function words: as the whole of a name they link every question that is written in English.
+FUNCTION_WORDS = frozenset(
+    "a about after all also an and any are as at be been before but by can did do does for from had has have he her "
+    "his how if in into is it its many more most much no not of on one or other s she so some than that the their "
+    "them then there these they this those to was we were what when where which while who whom whose why will with "
+    "would you your".split()
+)
+
+
+class EntityLinker:
+    """Finds seed entities by name, longest first, and by embedding similarity where no name occurs.
+
+    Args:
+        names: entity names, position = entity id.
+        embeddings: their text embeddings `(V, text_dim)`, unit length.
+        config: how many entities similarity gives.
+    """
+
+    def __init__(self, names: Sequence[str], embeddings: Tensor, config: LinkingConfig | None = None) -> None:
+        self.names, self.embeddings, self.config = names, embeddings, config or LinkingConfig()
+        if self.config.similar < 1:
+            raise InputError(f"linking.similar is {self.config.similar}; it must be at least 1, so that no question starts nowhere")
+        self._by_tokens: dict[tuple[str, ...], list[int]] = {}
+        for entity, name in enumerate(names):
+            key = tuple(tokens(name))
+            if key and not FUNCTION_WORDS.issuperset(key):
+                self._by_tokens.setdefault(key, []).append(entity)
+        self._longest = max(map(len, self._by_tokens), default=0)
+
+    def link(self, question: str, embedding: Tensor) -> list[Seed]:
+        """Links a question.
+
+        Names are looked for as whole tokens, longest first; a token belongs to one name only. A name found letter by
+        letter has the reason `"exact"`, one found after folding case and punctuation `"normalised"`. Where no name
+        occurs, the `config.similar` entities nearest to the question are seeds with the reason `"similar"`.
+
+        Args:
+            question: its text.
+            embedding: its text embedding `(text_dim,)`.
+
+        Returns:
+            Seeds in order of strength; never empty on a graph with entities.
+        """
+        named = self._named(question)
+        return named or self._similar(embedding)
+
+    def _named(self, question: str) -> list[Seed]:
+        words = tokens(question)
+        taken = np.zeros(len(words), dtype=bool)
+        found: dict[int, Seed] = {}
+        for length in range(min(self._longest, len(words)), 0, -1):
+            for start in range(len(words) - length + 1):
+                entities = self._by_tokens.get(tuple(words[start : start + length]))
+                if entities is None or taken[start : start + length].any():
+                    continue
+                taken[start : start + length] = True
+                for entity in entities:
+                    reason = "exact" if self.names[entity] in question else "normalised"
+                    found.setdefault(entity, Seed(entity, self.names[entity], reason, 1.0))
+        return list(found.values())
+
+    def _similar(self, embedding: Tensor) -> list[Seed]:
+        if not len(self.names):
+            return []
+        similarity = self.embeddings @ embedding
+        best = torch.topk(similarity, min(self.config.similar, len(self.names)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [Seed(entity, self.names[entity], "similar", score) for entity, score in pairs]
+
+
+def seed_weights(entities: Tensor, document_counts: np.ndarray, weighting: str) -> Tensor:
+    """Start weights `w_e` of Eq. 1 for seed entities `(S,)`.
+
+    Args:
+        document_counts: documents that mention each entity `(V,)`; an entity without any has weight 1.
+        weighting: `"idf"` (1 / documents) or `"one"`.
+
+    Raises:
+        InputError: an unknown weighting.
+    """
+    if weighting == "one":
+        return torch.ones(len(entities))
+    if weighting != "idf":
+        raise InputError(f"linking.seed_weighting is {weighting!r}; use idf or one")
+    counts = torch.from_numpy(np.maximum(document_counts[entities.numpy()], 1))
+    return 1.0 / counts.to(torch.float32)

@@ -1,0 +1,1 @@
+"""Text: sentence embeddings with a cache, and the normal form of names."""

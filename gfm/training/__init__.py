@@ -1,0 +1,1 @@
+"""What training computes: losses, batches and steps as plain functions, and the trainer that runs them."""

@@ -1,0 +1,132 @@
+"""Training graphs and the batches drawn from them: positives, strict negatives and the edges to hide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gfm.nn.edges import RelationalEdges
+from gfm.nn.gnn import Seeds
+
+
+class Queries(NamedTuple):
+    """Completion queries `(entity, edge_type, ?)` with their answer; all `(Q,)`."""
+
+    entity: Tensor
+    edge_type: Tensor
+    answer: Tensor
+
+    def seeds(self) -> Seeds:
+        """Each query starts at its known entity with weight 1."""
+        number = torch.arange(len(self.entity), device=self.entity.device)
+        return Seeds(self.entity, number, torch.ones(len(number), device=number.device))
+
+
+def both_directions(triples: Tensor, num_relations: int) -> Queries:
+    """Turns `(N, 3)` head-relation-tail ids into `2N` queries: `(h, r, ?)` for all, then `(t, r⁻¹, ?)` for all."""
+    head, relation, tail = triples.unbind(1)
+    return Queries(
+        torch.cat([head, tail]), torch.cat([relation, relation + num_relations]), torch.cat([tail, head])
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class CompletionGraph:
+    """One knowledge graph prepared for completion: propagation edges, relation embeddings, all true answers.
+
+    Attributes:
+        name: as in the config and the log keys.
+        train: `(N, 3)` ids of the triples that are the graph's direct edges.
+        known: `(M, 3)` ids of every true triple (train, valid, test): none of them is ever a negative.
+        relation_embeddings: `(num_edge_types, text_dim)`.
+        held_out: `(K, 3)` ids ranked in validation; not part of the graph.
+    """
+
+    name: str
+    num_entities: int
+    num_relations: int
+    train: Tensor
+    known: Tensor
+    relation_embeddings: Tensor
+    held_out: Tensor
+
+    @cached_property
+    def edges(self) -> RelationalEdges:
+        """The train triples and, in the same order behind them, their inverses."""
+        head, relation, tail = self.train.unbind(1)
+        return RelationalEdges(
+            torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
+            torch.cat([relation, relation + self.num_relations]),
+            self.num_entities,
+            2 * self.num_relations,
+        )
+
+    @cached_property
+    def _train_keys(self) -> Tensor:
+        return self._key(self.train)
+
+    @cached_property
+    def _answers(self) -> tuple[Tensor, Tensor]:
+        """Sorted query keys of all known triples in both directions, and the answers in that order."""
+        queries = both_directions(self.known, self.num_relations)
+        key, order = torch.sort(queries.entity * (2 * self.num_relations) + queries.edge_type, stable=True)
+        return key, queries.answer[order]
+
+    def edges_without(self, triples: Tensor) -> RelationalEdges:
+        """Propagation edges less the given triples and their inverses, whatever their multiplicity.
+
+        Takes triples as `(head, relation, tail)`, before any is rewritten as an inverse query: the answer edge of a
+        head query would otherwise be looked for under the wrong key and stay.
+        """
+        keep = ~torch.isin(self._train_keys, self._key(triples))
+        return self.edges.masked(torch.cat([keep, keep]))
+
+    def known_answers(self, queries: Queries) -> Tensor:
+        """Mask `(Q, V)` of every known true answer of each query, its own answer included."""
+        keys, answers = self._answers
+        wanted = queries.entity * (2 * self.num_relations) + queries.edge_type
+        start, stop = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
+        count = stop - start
+        row = torch.repeat_interleave(torch.arange(len(wanted)), count)
+        nth = torch.arange(len(row)) - torch.repeat_interleave(count.cumsum(0) - count, count)
+        mask = torch.zeros(len(wanted), self.num_entities, dtype=torch.bool)
+        mask[row, answers[start[row] + nth]] = True
+        return mask
+
+    def _key(self, triples: Tensor) -> Tensor:
+        head, relation, tail = triples.unbind(1)
+        return (head * self.num_relations + relation) * self.num_entities + tail
+
+
+def sample_negatives(allowed: Tensor, count: int, generator: torch.Generator | None = None) -> Tensor:
+    """Keeps at most `count` random True entries in each row of `allowed (Q, V)`; 0 keeps all."""
+    if count <= 0 or count >= allowed.size(1):
+        return allowed
+    draw = torch.rand(allowed.shape, generator=generator).masked_fill(~allowed, -1.0)
+    kept = torch.zeros_like(allowed).scatter_(1, draw.topk(count, dim=1).indices, True)
+    return kept & allowed
+
+
+def completion_batches(
+    graphs: Sequence[CompletionGraph], weights: Sequence[float], batch_size: int, temperature: float, seed: int
+) -> Iterator[tuple[int, Tensor]]:
+    """Yields `(graph number, (batch_size, 3) triples)` without end, one graph a batch.
+
+    A graph is drawn with probability proportional to `weight * size ** (1 / temperature)`: 1 follows the sizes, a
+    large temperature treats all graphs alike. Within a graph every triple is seen once before any is seen again.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    share = torch.tensor([w * len(g.train) ** (1 / temperature) for g, w in zip(graphs, weights, strict=True)])
+    queues = [torch.empty(0, dtype=torch.int64)] * len(graphs)
+    while True:
+        number = int(torch.multinomial(share, 1, generator=generator))
+        size = min(batch_size, len(graphs[number].train))
+        if len(queues[number]) < size:
+            queues[number] = torch.randperm(len(graphs[number].train), generator=generator)
+        picked, queues[number] = queues[number][:size], queues[number][size:]
+        yield number, graphs[number].train[picked]

@@ -1,0 +1,1 @@
+"""Stage: pretrains the GNN on knowledge graph completion. Run as `python -m pretrain --config ... key=value`."""
