@@ -88,6 +88,13 @@ class Path:
     entity_ids: tuple[int, ...] = ()
     entity_types: tuple[str, ...] = ()
 
+    def text(self) -> str:
+        """The path in one line: `A --r--> B <--s-- C`."""
+        parts = [self.entities[0]]
+        for relation, forward, entity in zip(self.relations, self.forward, self.entities[1:], strict=True):
+            parts += [f"--{relation}-->" if forward else f"<--{relation}--", entity]
+        return " ".join(parts)
+
 
 @dataclass(frozen=True)
 class Prompt:

@@ -24,6 +24,15 @@ class Source:
     mentions: list[tuple[str, str]] | None = None
     report: OpenIEReport | None = None
 
+    def reader_counts(self) -> dict[str, int]:
+        """How many items the reader could not use, for `KGIndex.build`."""
+        if self.report is None:
+            return {}
+        return {
+            "malformed_triples": self.report.malformed_triples,
+            "malformed_entities": self.report.malformed_entities,
+        }
+
 
 def read_source(path: str | Path, records: str | Path | None = None) -> Source:
     """Reads a raw question-answering layout with OpenIE records, GFM-RAG's files, or plain triples.

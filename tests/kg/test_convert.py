@@ -13,8 +13,8 @@ from gfm.errors import InputError
 from gfm.kg.convert import from_data, from_hetero, from_networkx, to_data, to_hetero, to_networkx
 from gfm.kg.graph import KnowledgeGraph
 
-HOSTILE = ["NA", "", "1984", "知", "🦉", "a b", "a__b", "to", "*", "names", "relation_names", "_global_store", "type", "\n",
-           "\u2028", "x_dict", "class", "entity", "document"]  # fmt: skip
+HOSTILE = ["NA", "", "1984", "知", "🦉", "a b", "a__b", "to", "*", "names", "relation_names", "_global_store", "type",
+           "\n", "\u2028", "x_dict", "class", "entity", "document"]  # fmt: skip
 NAMES = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=4))
 
 
@@ -24,7 +24,9 @@ def graphs(draw):
     relations = draw(st.lists(NAMES, min_size=1, max_size=3))
     end = st.sampled_from(names)
     triples = draw(st.lists(st.tuples(end, st.sampled_from(relations), end), max_size=8))
-    types = draw(st.none() | st.dictionaries(end, st.sampled_from(["entity", "x", "a__b", "names", "to", relations[0]])))
+    types = draw(
+        st.none() | st.dictionaries(end, st.sampled_from(["entity", "x", "a__b", "names", "to", relations[0]]))
+    )
     return KnowledgeGraph.from_triples(triples, names, relations, types)
 
 
@@ -119,7 +121,7 @@ def test_data_that_does_not_fit_is_refused():
     with pytest.raises(InputError, match="has no 'edge_type'"):
         from_data(Data(edge_index=torch.tensor([[0], [1]])))
     for field, value, message in [
-        ("entity_names", ["a", "b"], "entity ids run from"),
+        ("entity_names", ["a", "b"], "4 entity types for 2 entities"),
         ("entity_names", ["ulm", "ulm", "ann", "bob"], "'ulm' occurs twice"),
         ("num_nodes", 5, "5 nodes but 4 entity_names"),
         ("relation_names", None, "has no 'relation_names'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,14 @@ from gfm.kg.graph import KnowledgeGraph
 from gfm.kg.readers import read_triples, write_triples
 
 HOSTILE = [
-    "NA", "null", "1984", "", "知識グラフ", "🦉", "a,b", 'say "hi"', "'", '"', "a\tb", "a\nb", "\n", "a\r\nb", "\r", "\\",
-    "\\t", "\\n", "c:\\temp", "a\\", "\u2028", "x\x0by", "\x85", "\x1c", " lead", "trail ", " ", "#", "# no comment",
-    "\ufeff", "\ufeffx", "\x00", "=1+1",
+    "NA", "null", "1984", "", "知識グラフ", "🦉", "a,b", 'say "hi"', "'", '"', "a\tb", "a\nb", "\n", "a\r\nb", "\r",
+    "\\", "\\t", "\\n", "c:\\temp", "a\\", "\u2028", "x\x0by", "\x85", "\x1c", " lead", "trail ", " ", "#",
+    "# no comment", "\ufeff", "\ufeffx", "\x00", "=1+1",
 ]  # fmt: skip
-NAMES = st.one_of(st.sampled_from([name for name in HOSTILE if name]), st.text(min_size=1, max_size=6))
+# Before 3.11 Python's csv module reads no NUL; the reader then says so, with the line.
+NUL = "\x00" if sys.version_info < (3, 11) else ""
+CHARS = st.characters(exclude_characters=NUL, codec="utf-8")
+NAMES = st.one_of(st.sampled_from([n for n in HOSTILE if n not in ("", NUL)]), st.text(CHARS, min_size=1, max_size=6))
 # Few names, so that duplicates, parallel relations and self-loops are common.
 TRIPLES = st.lists(NAMES, min_size=1, max_size=4).flatmap(
     lambda names: st.lists(st.tuples(st.sampled_from(names), NAMES, st.sampled_from(names)), min_size=1, max_size=6)
@@ -121,7 +125,10 @@ def test_what_a_triple_file_cannot_hold_is_refused_and_nothing_written(tmp_path)
     path = tmp_path / "graph.tsv"
     triples = [("a", "r", "b")]
     for graph, message in [
-        (KnowledgeGraph.from_triples(triples, entities=["alone"]), "1 entities have no triple .*'alone'.* entities_path"),
+        (
+            KnowledgeGraph.from_triples(triples, entities=["alone"]),
+            "1 entities have no triple .*'alone'.* entities_path",
+        ),
         (KnowledgeGraph.from_triples(triples, relations=["unused"]), "relation 'unused' has no triple"),
         (KnowledgeGraph.from_triples([], entities=["a"]), "no triple"),
         (KnowledgeGraph.from_triples([("a", "", "b")]), "relation 0 has an empty name"),
