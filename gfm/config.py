@@ -174,6 +174,7 @@ class InferenceConfig:
     questions: str = "???"
     out: str = "outputs/inference"
     top_k: int = 5
+    budget_tokens: int = 2000
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 

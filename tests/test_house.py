@@ -38,7 +38,7 @@ ALLOWED = {
     "training": KNOWLEDGE | {"nn", "checkpoint"},
     "retrieval": KNOWLEDGE | {"nn", "checkpoint"},
     "generation": EVIDENCE,
-    "evaluation": EVIDENCE | {"generation"},
+    "evaluation": EVIDENCE | {"generation", "training"},
     "serving": EVIDENCE | {"generation", "evaluation"},
     "cli": EVIDENCE | {"generation", "evaluation", "training", "serving"},
     "__main__": {"cli"},

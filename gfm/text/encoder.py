@@ -150,7 +150,7 @@ def _resolve_folder(name: str) -> Path:
         return folder
     if folder.is_absolute() or name.startswith(".") or name.count("/") > 1 or not name:
         raise InputError(
-            f"encoder folder {name!r} does not exist; name a model folder, a hub id, or {DEFAULT_ENCODER!r}"
+            f"encoder folder {name!r} does not exist; name a folder, a hub id, or {DEFAULT_ENCODER!r}"
         )
     return _download(name)
 

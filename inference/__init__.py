@@ -1,0 +1,1 @@
+"""Stage: retrieves evidence for a file of questions. Run as `python -m inference --config ... key=value`."""
