@@ -75,5 +75,7 @@ class SelectorModule(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """AdamW over the selector's parameters."""
-        optimizer = OptimizerConfig(self.cfg.selector.lr, self.cfg.optimizer.weight_decay, self.cfg.optimizer.warmup_steps)
+        optimizer = OptimizerConfig(
+            self.cfg.selector.lr, self.cfg.optimizer.weight_decay, self.cfg.optimizer.warmup_steps
+        )
         return make_optimizer(self.selector.parameters(), optimizer, self.cfg.selector.max_steps)

@@ -95,7 +95,9 @@ def load_checkpoint(source: str | Path) -> Checkpoint:
         raise InputError(f"checkpoint {str(folder)!r} has no {WEIGHTS}; copy the whole folder again")
     found = sha256(weights)
     if found != config.pop("sha256"):
-        raise InputError(f"checkpoint {str(weights)!r} is damaged or half-written (sha256 {found[:12]}…); copy it again")
+        raise InputError(
+            f"checkpoint {str(weights)!r} is damaged or half-written (sha256 {found[:12]}…); copy it again"
+        )
     has_selector = config.pop("selector")
     try:
         info = CheckpointInfo(**(config | {"model": ModelConfig(**config["model"])}))

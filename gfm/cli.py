@@ -28,9 +28,15 @@ app.add_typer(index_app, name="index")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 IndexFolder = Annotated[Path, typer.Argument(help="Index folder.", metavar="INDEX")]
-Encoder = Annotated[str | None, typer.Option(help="Sentence encoder: the packaged MiniLM's name, a folder, or a hub name.")]
-Threshold = Annotated[float | None, typer.Option(help="Gate above which an entity is selected; the checkpoint's own if absent.")]
-DenseWeight = Annotated[float, typer.Option(help="Weight of dense similarity in document scores: 0 graph alone, 1 dense alone.")]
+Encoder = Annotated[
+    str | None, typer.Option(help="Sentence encoder: the packaged MiniLM's name, a folder, or a hub name.")
+]
+Threshold = Annotated[
+    float | None, typer.Option(help="Gate above which an entity is selected; the checkpoint's own if absent.")
+]
+DenseWeight = Annotated[
+    float, typer.Option(help="Weight of dense similarity in document scores: 0 graph alone, 1 dense alone.")
+]
 
 
 @app.callback()
@@ -106,7 +112,9 @@ def retrieve(
 def evaluate(
     index: IndexFolder,
     questions: Annotated[Path, typer.Argument(help="Questions with supporting documents (JSON).", metavar="QUESTIONS")],
-    checkpoint: Annotated[str | None, typer.Option(help="Checkpoint folder or hub id; without it only baselines.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Checkpoint folder or hub id; without it only baselines.")
+    ] = None,
     threshold: Threshold = None,
     dense_weight: DenseWeight = RetrievalConfig.dense_weight,
     encoder: Encoder = None,
@@ -190,7 +198,9 @@ def _print_retrieval(found: Retrieval, prompt: str) -> None:
 
 def _print_comparison(data: dict[str, Any]) -> None:
     metrics = list(dict.fromkeys(m for values in data["methods"].values() for m in values if m != "intervals"))
-    table = Table("method", *(m.replace("_", " ") for m in metrics), title=f"{data['questions']} questions; % with 95% interval")
+    table = Table(
+        "method", *(m.replace("_", " ") for m in metrics), title=f"{data['questions']} questions; % with 95% interval"
+    )
     for name, values in data["methods"].items():
         table.add_row(name, *(_cell(metric, values) for metric in metrics))
     Console(width=None if sys.stdout.isatty() else 200).print(table)

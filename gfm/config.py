@@ -198,7 +198,9 @@ def load_config(path: str | Path | None, overrides: Sequence[str], schema: type[
             raise InputError(f"config key {missing[0]!r} has no value; give it as {missing[0]}=... or in the YAML")
         built: Any = OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
-        raise InputError(f"config: {str(error).strip().splitlines()[0]}; see {schema.__name__} in gfm/config.py") from error
+        raise InputError(
+            f"config: {str(error).strip().splitlines()[0]}; see {schema.__name__} in gfm/config.py"
+        ) from error
     assert isinstance(built, schema)
     return built
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import lightning as L
 
 from gfm.checkpoint import Checkpoint, CheckpointInfo
-from gfm.stage import run_stage
 from gfm.config import PretrainConfig, save_config
 from gfm.errors import InputError
 from gfm.evaluation.completion import evaluate_completion
 from gfm.nn.gnn import QueryConditionedGNN
+from gfm.stage import run_stage
 from gfm.text.encoder import TextEncoder
 from gfm.training.sampling import completion_batches
 from gfm.training.trainer import fit, make_trainer

@@ -25,7 +25,9 @@ def load_graph(cfg: GraphConfig, encoder: TextEncoder, held_out: str, limit: int
     """
     folder = Path(cfg.path)
     if not (folder / "train.tsv").is_file():
-        raise InputError(f"graph folder {cfg.path!r} has no train.tsv; give a folder with train.tsv, valid.tsv, test.tsv")
+        raise InputError(
+            f"graph folder {cfg.path!r} has no train.tsv; give a folder with train.tsv, valid.tsv, test.tsv"
+        )
     splits = {name: read_triples(folder / f"{name}.tsv") for name in SPLITS if (folder / f"{name}.tsv").is_file()}
     whole = KnowledgeGraph.from_triples(triple for graph in splits.values() for triple in graph.triples())
     ids = {name: _renumbered(graph, whole) for name, graph in splits.items()}

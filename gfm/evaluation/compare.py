@@ -76,6 +76,9 @@ def compare(
     `selected_entities`, its mean size, and `selected_entity_recall`, the share of gold entities in it.
 
     Args:
+        index: the corpus that all methods search.
+        questions: with their supporting documents.
+        methods: from the makers above.
         progress: wraps the questions, for a progress bar.
 
     Returns:

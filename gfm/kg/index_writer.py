@@ -105,9 +105,7 @@ def _from_graph(
     titles = document_ids(documents)
     for name, title in pairs:
         if name not in graph.entity_ids:
-            raise InputError(
-                f"mention of {name!r} in {title!r}: the graph lacks that entity; add it or drop it"
-            )
+            raise InputError(f"mention of {name!r} in {title!r}: the graph lacks that entity; add it or drop it")
         if title not in titles:
             raise InputError(f"mention of {name!r} in {title!r}: no document has that title; add it or drop it")
     matrix = mention_matrix(

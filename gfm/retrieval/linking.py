@@ -34,7 +34,9 @@ class EntityLinker:
     def __init__(self, names: Sequence[str], embeddings: Tensor, config: LinkingConfig | None = None) -> None:
         self.names, self.embeddings, self.config = names, embeddings, config or LinkingConfig()
         if self.config.similar < 1:
-            raise InputError(f"linking.similar is {self.config.similar}; it must be at least 1, so that no question starts nowhere")
+            raise InputError(
+                f"linking.similar is {self.config.similar}; it must be at least 1, so that no question starts nowhere"
+            )
         self._by_tokens: dict[tuple[str, ...], list[int]] = {}
         for entity, name in enumerate(names):
             key = tuple(tokens(name))
@@ -87,6 +89,7 @@ def seed_weights(entities: Tensor, document_counts: np.ndarray, weighting: str) 
     """Start weights `w_e` of Eq. 1 for seed entities `(S,)`.
 
     Args:
+        entities: ids of the seeds.
         document_counts: documents that mention each entity `(V,)`; an entity without any has weight 1.
         weighting: `"idf"` (1 / documents) or `"one"`.
 

@@ -146,12 +146,10 @@ def _resolve_folder(name: str) -> Path:
             )
         return Path(importlib.import_module(_PACKAGED_MODULE).get_model_path())
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if name and folder.is_dir():  # Path("") is the current folder
         return folder
     if folder.is_absolute() or name.startswith(".") or name.count("/") > 1 or not name:
-        raise InputError(
-            f"encoder folder {name!r} does not exist; name a folder, a hub id, or {DEFAULT_ENCODER!r}"
-        )
+        raise InputError(f"encoder folder {name!r} does not exist; name a folder, a hub id, or {DEFAULT_ENCODER!r}")
     return _download(name)
 
 

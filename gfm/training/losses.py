@@ -32,9 +32,11 @@ def bce_loss(logits: Tensor, positives: Tensor, negatives: Tensor, temperature: 
 def rank_loss(logits: Tensor, positives: Tensor, candidates: Tensor | None = None) -> Tensor:
     r"""Listwise cross-entropy over probabilities (Eq. 6).
 
-    .. math:: L = -\tfrac{1}{|V^+|} \sum_{e \in V^+} \log \frac{P(e)}{\sum_{e'} P(e')}, \qquad P = \sigma(\mathrm{logit})
+    .. math:: L = -\tfrac{1}{|V^+|} \sum_{e \in V^+} \log \frac{P(e)}{\sum_{e'} P(e')}, \qquad P = \sigma(logit)
 
     Args:
+        logits: of all entities.
+        positives: the answers.
         candidates: which `e'` the denominator sums over; all by default. Other true answers of a completion query are
             left out, since they are neither positives nor negatives of it.
     """
@@ -71,6 +73,7 @@ def connectivity_loss(gates: Tensor, pairs: Tensor, expected_size: Tensor) -> Te
     Args:
         gates: `(B, V)`.
         pairs: `(2, P)` from `undirected_pairs`.
+        expected_size: what β₂ is measured against.
     """
     if pairs.size(1) == 0:
         return gates.sum() * 0.0

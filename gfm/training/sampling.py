@@ -30,9 +30,7 @@ class Queries(NamedTuple):
 def both_directions(triples: Tensor, num_relations: int) -> Queries:
     """Turns `(N, 3)` head-relation-tail ids into `2N` queries: `(h, r, ?)` for all, then `(t, r⁻¹, ?)` for all."""
     head, relation, tail = triples.unbind(1)
-    return Queries(
-        torch.cat([head, tail]), torch.cat([relation, relation + num_relations]), torch.cat([tail, head])
-    )
+    return Queries(torch.cat([head, tail]), torch.cat([relation, relation + num_relations]), torch.cat([tail, head]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,9 +90,14 @@ def selector_step(
     are dropped and no label is read.
 
     Args:
+        selector: what learns.
         states: `Z^L` of the frozen GNN, `(V, B, d)`.
         pairs: `(2, P)` from `losses.undirected_pairs`.
+        batch: questions and, where supervised, their positives.
+        cfg: weights of the bottleneck terms.
+        loss_cfg: weights inside `L_I`.
         temperature: τ of the gates at this step.
+        generator: draws the gates' noise.
     """
     logits = selector(states, batch.question)
     gates = gumbel_sigmoid(logits, temperature, generator)

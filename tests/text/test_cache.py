@@ -37,7 +37,9 @@ def test_a_vector_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "torn", [b"", b"\0" * 15, b"\0" * 20, np.full(4, np.nan, np.float32).tobytes()], ids=["empty", "short", "long", "nan"]
+    "torn",
+    [b"", b"\0" * 15, b"\0" * 20, np.full(4, np.nan, np.float32).tobytes()],
+    ids=["empty", "short", "long", "nan"],
 )
 def test_a_torn_value_is_absent_until_it_is_written_again(tmp_path: Path, torn: bytes) -> None:
     cache = EmbeddingCache(tmp_path / "c.sqlite", 4)

@@ -72,7 +72,7 @@ def test_the_fingerprint_follows_every_deciding_file(tmp_path: Path, name: str) 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "a")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="no \\*.safetensors"):
+    with pytest.raises(InputError, match=r"has no .*safetensors"):
         TextEncoder(str(folder)).fingerprint  # noqa: B018
 
 
