@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from gfm.nn.selector import SubgraphSelector
 
 FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+PENDING = f"{WEIGHTS}.new"
 
 
 @dataclass(frozen=True)
@@ -55,21 +55,23 @@ class Checkpoint:
     info: CheckpointInfo
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the checkpoint; a reader sees either the old one or the new one, never a mixture.
+        """Writes the checkpoint; killed at any moment it leaves the old one or the new one, never a mixture.
 
-        The weights go under a name that holds their hash and `config.json`, replaced last, points to them.
+        The weights wait as `model.safetensors.new` until `config.json`, which holds their hash, is replaced; a reader
+        takes whichever of the two files has that hash.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as handle:
-            temporary = Path(handle.name)
-        save_file(self._tensors(), temporary)
-        digest = sha256(temporary)
-        _replace(temporary, folder / WEIGHTS)
-        config = {"format": FORMAT, "sha256": digest, "selector": self.selector is not None, **asdict(self.info)}
-        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".tmp", delete=False, encoding="utf-8") as text:
-            json.dump(config, text, indent=1, ensure_ascii=False, sort_keys=True)
-        _replace(Path(text.name), folder / CONFIG)
+        waiting = folder / PENDING
+        save_file(self._tensors(), waiting)
+        _flush(waiting)
+        config = {"format": FORMAT, "sha256": sha256(waiting), "selector": self.selector is not None}
+        text = json.dumps(config | asdict(self.info), indent=1, ensure_ascii=False, sort_keys=True)
+        temporary = folder / f"{CONFIG}.tmp"
+        temporary.write_text(text + "\n", encoding="utf-8")
+        _flush(temporary)
+        os.replace(temporary, folder / CONFIG)
+        os.replace(waiting, folder / WEIGHTS)
         return folder
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -90,14 +92,7 @@ def load_checkpoint(source: str | Path) -> Checkpoint:
     """
     folder = _resolve(source)
     config = _read_config(folder)
-    weights = folder / WEIGHTS
-    if not weights.is_file():
-        raise InputError(f"checkpoint {str(folder)!r} has no {WEIGHTS}; copy the whole folder again")
-    found = sha256(weights)
-    if found != config.pop("sha256"):
-        raise InputError(
-            f"checkpoint {str(weights)!r} is damaged or half-written (sha256 {found[:12]}…); copy it again"
-        )
+    weights = _weights(folder, config.pop("sha256"))
     has_selector = config.pop("selector")
     try:
         info = CheckpointInfo(**(config | {"model": ModelConfig(**config["model"])}))
@@ -162,8 +157,16 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _replace(temporary: Path, final: Path) -> None:
-    with temporary.open("rb") as handle:
+def _weights(folder: Path, wanted: str) -> Path:
+    """The weights file with the hash that the config names."""
+    present = [folder / name for name in (WEIGHTS, PENDING) if (folder / name).is_file()]
+    for path in present:
+        if sha256(path) == wanted:
+            return path
+    what = f"no {WEIGHTS}" if not present else f"a {WEIGHTS} that is damaged or half-written"
+    raise InputError(f"checkpoint {str(folder)!r} has {what} (sha256 {wanted[:12]}… is wanted); copy the folder again")
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as handle:
         os.fsync(handle.fileno())
-    temporary.chmod(0o644)
-    os.replace(temporary, final)

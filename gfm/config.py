@@ -53,7 +53,7 @@ class OptimizerConfig:
 
 @dataclass
 class TrainerConfig:
-    """How long and where to train. `max_minutes` bounds the wall clock; the schedule then follows it, not steps."""
+    """Where and how long to train. `max_minutes` stops a run early; the learning rate follows `max_steps`."""
 
     max_steps: int = 1000
     max_minutes: float | None = None
