@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -35,6 +35,11 @@ class QuestionCorpus:
     linked: LinkedQuestions
     gold: list[Tensor]
     pairs: Tensor
+
+    def to(self, device: torch.device | str) -> QuestionCorpus:
+        """The same corpus with its graph on another device; questions follow batch by batch."""
+        relations, pairs = self.relations.to(device), self.pairs.to(device)
+        return replace(self, relations=relations, edges=self.edges.to(device), pairs=pairs)
 
     def batch(self, ids: Tensor) -> QuestionBatch:
         """The questions `ids` as one batch."""

@@ -25,10 +25,15 @@ class GNNModule(L.LightningModule):
         super().__init__()
         self.gnn, self.corpora, self.cfg = gnn, corpora, cfg
 
+    def on_fit_start(self) -> None:
+        """Moves the graphs to the device, once."""
+        self.corpora = [corpus.to(self.device) for corpus in self.corpora]
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of one batch `(corpus number, question ids)`."""
         corpus, ids = self.corpora[batch[0]], batch[1]
-        loss, metrics = question_step(self.gnn, corpus.relations, corpus.edges, corpus.batch(ids), self.cfg.loss)
+        questions = corpus.batch(ids).to(self.device)
+        loss, metrics = question_step(self.gnn, corpus.relations, corpus.edges, questions, self.cfg.loss)
         self.log("train/loss", loss, prog_bar=True, batch_size=len(ids))
         self.log_dict({f"train/{k}": v for k, v in metrics.items()}, batch_size=len(ids))
         return loss
@@ -60,10 +65,14 @@ class SelectorModule(L.LightningModule):
         progress = min(1.0, self.global_step / max(1, cfg.max_steps - 1))
         return float(cfg.temperature_start * (cfg.temperature_end / cfg.temperature_start) ** progress)
 
+    def on_fit_start(self) -> None:
+        """Moves the graphs to the device, once."""
+        self.corpora = [corpus.to(self.device) for corpus in self.corpora]
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of one batch `(corpus number, question ids)`."""
         corpus, ids = self.corpora[batch[0]], batch[1]
-        questions, cfg = corpus.batch(ids), self.cfg
+        questions, cfg = corpus.batch(ids).to(self.device), self.cfg
         with torch.no_grad():
             states = self.gnn.propagate(questions.question, corpus.relations, questions.seeds, corpus.edges)
         loss, metrics = selector_step(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gfm.errors import InputError
@@ -220,7 +220,7 @@ def _layers(path: Path, including: tuple[Path, ...]) -> list[Any]:
         own = OmegaConf.load(path)
     except Exception as error:  # yaml raises several unrelated classes; all mean the same to the user
         raise InputError(f"config {path} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not OmegaConf.is_dict(own):
+    if not isinstance(own, DictConfig):
         raise InputError(f"config {path} holds a list; it must be a mapping of keys to values")
     included = own.pop("include", [])
     names = [included] if isinstance(included, str) else list(included)

@@ -23,11 +23,15 @@ class PretrainModule(L.LightningModule):
         self.gnn, self.graphs, self.cfg = gnn, graphs, cfg
         self.generator = torch.Generator().manual_seed(cfg.seed)
 
+    def on_fit_start(self) -> None:
+        """Moves the graphs to the device, once."""
+        self.graphs = [graph.to(self.device) for graph in self.graphs]
+
     def training_step(self, batch: tuple[int, Tensor], batch_idx: int) -> Tensor:
         """Loss of one batch `(graph number, triples)`."""
         number, triples = batch
         graph = self.graphs[number]
-        loss, metrics = completion_step(self.gnn, graph, triples, self.cfg.loss, self.generator)
+        loss, metrics = completion_step(self.gnn, graph, triples.to(self.device), self.cfg.loss, self.generator)
         self.log("train/loss", loss, prog_bar=True, batch_size=len(triples))
         self.log_dict({f"train/{k}": v for k, v in metrics.items()}, batch_size=len(triples))
         return loss

@@ -61,15 +61,15 @@ class RelationalConv(MessagePassing):
         )
         return out
 
-    def message(self, x_j: Tensor, relation: Tensor, edge_type: Tensor) -> Tensor:  # type: ignore[override]
+    def message(self, x_j: Tensor, relation: Tensor, edge_type: Tensor) -> Tensor:
         """Eq. 2: the source's state modulated by the relation, `(E, B, d)`."""
         return x_j * relation[edge_type].unsqueeze(1)
 
-    def aggregate(self, inputs: Tensor, index: Tensor, dim_size: int | None = None) -> Tensor:  # type: ignore[override]
+    def aggregate(self, inputs: Tensor, index: Tensor, dim_size: int | None = None) -> Tensor:
         """Sums messages into their destinations, `(V, B, d)`."""
         return scatter(inputs, index, dim=0, dim_size=dim_size, reduce="sum")
 
-    def update(self, aggregated: Tensor, state: Tensor, seeds: SeedStates) -> Tensor:  # type: ignore[override]
+    def update(self, aggregated: Tensor, state: Tensor, seeds: SeedStates) -> Tensor:
         """Eq. 3: adds the start state, then linear, norm, activation and residual."""
         aggregated = aggregated.index_put((seeds.entity, seeds.question), seeds.state, accumulate=True)
         return F.relu(self.norm(linear_of_concat(self.linear, state, aggregated))) + state

@@ -87,8 +87,3 @@ class QueryConditionedGNN(nn.Module):
     def forward(self, question: Tensor, relations: Tensor, seeds: Seeds, edges: RelationalEdges) -> Tensor:
         """Logits of all entities, `(B, V)`: `propagate`, then `score`."""
         return self.score(self.propagate(question, relations, seeds, edges), question).transpose(0, 1)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters live."""
-        return self.score_mlp[0].weight.device  # type: ignore[return-value]

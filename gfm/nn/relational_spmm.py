@@ -45,7 +45,7 @@ def relational_spmm(x: Tensor, rel: Tensor, edges: RelationalEdges, backend: str
         raise ValueError(f"backend 'numba' needs float32 on the CPU, got {x.dtype} on {x.device}; use 'chunked'")
     if backend not in ("numba", "chunked"):
         raise ValueError(f"backend {backend!r} is unknown; use auto, numba, chunked or reference")
-    out: Tensor = _RelationalSum.apply(x, rel, edges, backend)  # type: ignore[no-untyped-call]
+    out: Tensor = _RelationalSum.apply(x, rel, edges, backend)
     return out
 
 
@@ -65,7 +65,7 @@ class _RelationalSum(torch.autograd.Function):
         return _sum_messages(x, rel, edges, 1, backend)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, rel = ctx.saved_tensors
         grad_x = _sum_messages(grad, rel, ctx.edges, 0, ctx.backend) if ctx.needs_input_grad[0] else None
         grad_rel = _relation_gradient(x, grad, rel, ctx.edges, ctx.backend) if ctx.needs_input_grad[1] else None

@@ -42,13 +42,11 @@ class SubgraphSelector(nn.Module):
         selector = cls(gnn.text_dim, gnn.hidden_dim)
         with torch.no_grad():
             selector.question_projection.load_state_dict(gnn.question_projection.state_dict())
-            first, last = selector.gate_mlp[0], selector.gate_mlp[2]
-            own, other = first.weight.split([gnn.hidden_dim, 2 * gnn.hidden_dim], dim=1)
-            state_part, question_part = gnn.score_mlp[0].weight.split(gnn.hidden_dim, dim=1)
-            own.copy_(state_part)
-            other.copy_(torch.cat([torch.zeros_like(question_part), question_part], dim=1))
-            first.bias.copy_(gnn.score_mlp[0].bias)
-            last.load_state_dict(gnn.score_mlp[2].state_dict())
+            weights = gnn.score_mlp.state_dict()
+            state_part, question_part = weights["0.weight"].split(gnn.hidden_dim, dim=1)
+            prompt_part = torch.zeros_like(question_part)
+            weights["0.weight"] = torch.cat([state_part, prompt_part, question_part], dim=1)
+            selector.gate_mlp.load_state_dict(weights)
         return selector
 
     def context(self, question: Tensor) -> Tensor:
@@ -84,7 +82,8 @@ def gumbel_sigmoid(logit: Tensor, temperature: float, generator: torch.Generator
     """
     # Bounded away from 0 and 1, where the logit of a uniform draw is infinite.
     eps = torch.finfo(logit.dtype).eps
-    uniform = torch.rand(logit.shape, generator=generator, dtype=logit.dtype, device=logit.device)
+    device = logit.device if generator is None else generator.device
+    uniform = torch.rand(logit.shape, generator=generator, dtype=logit.dtype, device=device).to(logit.device)
     return torch.sigmoid((logit + torch.logit(uniform.clamp(eps, 1 - eps))) / temperature)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -53,6 +53,11 @@ class CompletionGraph:
     relation_embeddings: Tensor
     held_out: Tensor
 
+    def to(self, device: torch.device | str) -> CompletionGraph:
+        """The same graph on another device."""
+        names = ("train", "known", "relation_embeddings", "held_out")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
     @cached_property
     def edges(self) -> RelationalEdges:
         """The train triples and, in the same order behind them, their inverses."""
@@ -90,9 +95,10 @@ class CompletionGraph:
         wanted = queries.entity * (2 * self.num_relations) + queries.edge_type
         start, stop = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
         count = stop - start
-        row = torch.repeat_interleave(torch.arange(len(wanted)), count)
-        nth = torch.arange(len(row)) - torch.repeat_interleave(count.cumsum(0) - count, count)
-        mask = torch.zeros(len(wanted), self.num_entities, dtype=torch.bool)
+        device = wanted.device
+        row = torch.repeat_interleave(torch.arange(len(wanted), device=device), count)
+        nth = torch.arange(len(row), device=device) - torch.repeat_interleave(count.cumsum(0) - count, count)
+        mask = torch.zeros(len(wanted), self.num_entities, dtype=torch.bool, device=device)
         mask[row, answers[start[row] + nth]] = True
         return mask
 
@@ -105,7 +111,7 @@ def sample_negatives(allowed: Tensor, count: int, generator: torch.Generator | N
     """Keeps at most `count` random True entries in each row of `allowed (Q, V)`; 0 keeps all."""
     if count <= 0 or count >= allowed.size(1):
         return allowed
-    draw = torch.rand(allowed.shape, generator=generator).masked_fill(~allowed, -1.0)
+    draw = torch.rand(allowed.shape, generator=generator).to(allowed.device).masked_fill(~allowed, -1.0)
     kept = torch.zeros_like(allowed).scatter_(1, draw.topk(count, dim=1).indices, True)
     return kept & allowed
 

@@ -46,7 +46,7 @@ def completion_step(
     queries = both_directions(triples, graph.num_relations)
     logits = completion_logits(gnn, graph, queries, edges)
     positives = torch.zeros_like(logits, dtype=torch.bool)
-    positives[torch.arange(len(logits)), queries.answer] = True
+    positives.scatter_(1, queries.answer.unsqueeze(1), True)
     negatives = sample_negatives(~graph.known_answers(queries), cfg.num_negatives, generator)
     return phase_one_loss(logits, positives, negatives, cfg)
 
@@ -64,6 +64,11 @@ class QuestionBatch:
     question: Tensor
     seeds: Seeds
     positives: Tensor
+
+    def to(self, device: torch.device | str) -> QuestionBatch:
+        """The same batch on another device."""
+        seeds = Seeds(*(part.to(device) for part in self.seeds))
+        return QuestionBatch(self.question.to(device), seeds, self.positives.to(device))
 
 
 def question_step(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def make_trainer(cfg: TrainerConfig, out: str | Path, name: str = "logs") -> L.T
         devices=cfg.devices,
         precision=cfg.precision,  # type: ignore[arg-type]
         max_steps=cfg.max_steps,
-        max_time=None if cfg.max_minutes is None else {"minutes": cfg.max_minutes},
+        max_time=None if cfg.max_minutes is None else timedelta(minutes=cfg.max_minutes),
         gradient_clip_val=cfg.gradient_clip or None,
         logger=logger,
         log_every_n_steps=cfg.log_every,
