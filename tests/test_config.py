@@ -143,7 +143,9 @@ def test_a_missing_file_is_named(tmp_path: Path):
     assert repr(str(tmp_path)) in refused(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["seed: [1", "\tseed: 1", "seed: 1\nseed: 2", "seed: ${nowhere}", "5", "- seed", "word"])
+@pytest.mark.parametrize(
+    "text", ["seed: [1", "\tseed: 1", "seed: 1\nseed: 2", "seed: ${nowhere}", "5", "- seed", "word"]
+)
 def test_a_file_that_is_no_mapping_of_settings_is_refused(tmp_path: Path, text: str):
     refused(write(tmp_path / "own.yaml", text))
 
@@ -221,9 +223,7 @@ def test_a_stage_runs_with_its_file_and_overrides(tmp_path: Path):
 
 
 @pytest.mark.parametrize("arguments", [["seed=-1"], ["sead=1"], ["seed"], ["--config", "absent.yaml"], ["out=["]])
-def test_a_mistake_of_the_user_is_one_line_and_exit_code_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-):
+def test_a_mistake_of_the_user_is_one_line_and_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as caught:
         run_stage(PretrainConfig, stage, arguments)
     out, err = capsys.readouterr()

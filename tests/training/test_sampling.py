@@ -117,7 +117,10 @@ def test_batches_are_reproducible_and_differ_between_seeds():
 
 
 def test_a_batch_holds_triples_of_its_own_graph():
-    graphs = [completion_graph([(i, 0, i) for i in range(4)], 8, 1), completion_graph([(i, 0, i) for i in (6, 7)], 8, 1)]
+    graphs = [
+        completion_graph([(i, 0, i) for i in range(4)], 8, 1),
+        completion_graph([(i, 0, i) for i in (6, 7)], 8, 1),
+    ]
     for number, part in islice(completion_batches(graphs, [1.0, 1.0], 2, 1.0, seed=0), 30):
         assert all((entity >= 6) == (number == 1) for entity in part[:, 0].tolist())
 

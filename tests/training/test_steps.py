@@ -152,9 +152,7 @@ def test_the_selector_loss_is_the_weighted_sum_of_its_terms(supervised: bool):
     selector, states, pairs = selector_inputs()
     batch, loss_cfg = question_batch(), LossConfig()
     cfg = SelectorConfig(beta_size=0.2, beta_connectivity=0.7, supervised=supervised, expected_size=5.0)
-    loss, metrics = selector_step(
-        selector, states, pairs, batch, cfg, loss_cfg, 0.5, torch.Generator().manual_seed(0)
-    )
+    loss, metrics = selector_step(selector, states, pairs, batch, cfg, loss_cfg, 0.5, torch.Generator().manual_seed(0))
     logits = selector(states, batch.question)
     gates = gumbel_sigmoid(logits, 0.5, torch.Generator().manual_seed(0))
     expected = torch.tensor([2.0, 1.0]) if supervised else torch.tensor([5.0, 5.0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 
 import lightning as L
@@ -86,14 +85,3 @@ def test_the_csv_logger_writes_the_losses_of_every_step(tmp_path: Path):
     header, *rows = (tmp_path / "logs" / "metrics.csv").read_text(encoding="utf-8").splitlines()
     assert {"train/loss", "train/bce", "train/rank", "step"} <= set(header.split(","))
     assert len(rows) == 2
-
-
-def test_an_iterator_that_ends_ends_the_run(tmp_path: Path):
-    cfg = PretrainConfig(trainer=TrainerConfig(logger="none", progress=False, max_steps=50))
-    graphs = [completion_graph([(0, 0, 1), (1, 0, 2)], 3, 1)]
-    trainer = make_trainer(cfg.trainer, tmp_path)
-    batches = list(islice(completion_batches(graphs, [1.0], 1, 1.0, seed=0), 2))
-    module = PretrainModule(QueryConditionedGNN(TEXT, 4, 1), graphs, cfg)
-    trainer.fit_loop.max_epochs = 1
-    fit(trainer, module, batches)
-    assert trainer.global_step == 2
