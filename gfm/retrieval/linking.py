@@ -47,9 +47,12 @@ class EntityLinker:
     def link(self, question: str, embedding: Tensor) -> list[Seed]:
         """Links a question.
 
-        Names are looked for as whole tokens, longest first; a token belongs to one name only. A name found letter by
-        letter has the reason `"exact"`, one found after folding case and punctuation `"normalised"`. Where no name
-        occurs, the `config.similar` entities nearest to the question are seeds with the reason `"similar"`.
+        Names are looked for as whole tokens, longest first; a token belongs to one name only. Graphs made from text
+        have entities such as "country" or "the state", which half of all questions name without asking about them:
+        names that the question writes in lower case count only where it writes no other name (a capital, a digit, or
+        a script without case). A name found letter by letter has the reason `"exact"`, one found after folding case
+        and punctuation `"normalised"`. Where no name occurs, the `config.similar` entities nearest to the question are
+        seeds with the reason `"similar"`.
 
         Args:
             question: its text.
@@ -62,19 +65,22 @@ class EntityLinker:
         return named or self._similar(embedding)
 
     def _named(self, question: str) -> list[Seed]:
-        words = tokens(question)
+        words = [(word, _is_proper(word, part)) for part in question.split() for word in tokens(part)]
         taken = np.zeros(len(words), dtype=bool)
-        found: dict[int, Seed] = {}
+        proper: dict[int, Seed] = {}
+        common: dict[int, Seed] = {}
         for length in range(min(self._longest, len(words)), 0, -1):
             for start in range(len(words) - length + 1):
-                entities = self._by_tokens.get(tuple(words[start : start + length]))
+                span = words[start : start + length]
+                entities = self._by_tokens.get(tuple(word for word, _ in span))
                 if entities is None or taken[start : start + length].any():
                     continue
                 taken[start : start + length] = True
+                found = proper if any(is_proper for _, is_proper in span) else common
                 for entity in entities:
                     reason = "exact" if self.names[entity] in question else "normalised"
                     found.setdefault(entity, Seed(entity, self.names[entity], reason, 1.0))
-        return list(found.values())
+        return list((proper or common).values())
 
     def _similar(self, embedding: Tensor) -> list[Seed]:
         if not len(self.names):
@@ -83,6 +89,11 @@ class EntityLinker:
         best = torch.topk(similarity, min(self.config.similar, len(self.names)))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [Seed(entity, self.names[entity], "similar", score) for entity, score in pairs]
+
+
+def _is_proper(word: str, written: str) -> bool:
+    """Whether a token looks like part of a name: not all lower case as written, and no function word."""
+    return word not in FUNCTION_WORDS and not written.islower()
 
 
 def seed_weights(entities: Tensor, document_counts: np.ndarray, weighting: str) -> Tensor:

@@ -29,7 +29,9 @@ class Fixed(nn.Module):
         return self.logits.expand(len(question), -1)
 
 
-def graph(held_out: list[tuple[int, int, int]] = HELD_OUT, known: list[tuple[int, int, int]] = OTHERS) -> CompletionGraph:
+def graph(
+    held_out: list[tuple[int, int, int]] = HELD_OUT, known: list[tuple[int, int, int]] = OTHERS
+) -> CompletionGraph:
     generator = torch.Generator().manual_seed(3)
     return CompletionGraph(
         name="toy",

@@ -20,7 +20,11 @@ GRAPH = KnowledgeGraph.from_triples([("Rome", "in", "Italy"), ("東京", "in", "
 MENTIONS = [("Rome", "Rome"), ("東京", "東京"), ("日本", "東京")]
 RECORDS = [
     {"passage": "Rome", "extracted_entities": ["Rome", "Italy"], "extracted_triples": [["Rome", "in", "Italy"]]},
-    {"passage": "東京", "extracted_entities": ["東京", 7, None], "extracted_triples": [["東京", "in"], ["a", "b", "c"]]},
+    {
+        "passage": "東京",
+        "extracted_entities": ["東京", 7, None],
+        "extracted_triples": [["東京", "in"], ["a", "b", "c"]],
+    },
 ]
 
 
