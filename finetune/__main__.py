@@ -30,11 +30,12 @@ def run(cfg: FinetuneConfig) -> Path:
     save_config(cfg, out / "config.yaml")
     L.seed_everything(cfg.seed, verbose=False)
     encoder = TextEncoder(cfg.encoder.name, device=cfg.encoder.device, dtype=cfg.encoder.dtype)
-    corpora = [load_corpus(corpus, encoder, cfg.linking) for corpus in cfg.corpora]
+    linking = replace(cfg.linking, seed_weighting=cfg.linking.seed_weighting or checkpoint.info.seed_weighting)
+    corpora = [load_corpus(corpus, encoder, linking) for corpus in cfg.corpora]
     gnn, sizes = checkpoint.gnn.train(), [len(corpus.gold) for corpus in corpora]
     info = replace(
         checkpoint.info,
-        seed_weighting=cfg.linking.seed_weighting,
+        seed_weighting=linking.seed_weighting,
         parent=cfg.checkpoint,
         training=checkpoint.info.training | _facts(cfg, corpora),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from gfm.errors import InputError
 
@@ -32,6 +34,10 @@ class ModelConfig:
     num_layers: int = 6
     zero_preserving: bool = True
 
+    def __post_init__(self) -> None:
+        _within("model.hidden_dim", self.hidden_dim, 1)
+        _within("model.num_layers", self.num_layers, 1)
+
 
 @dataclass
 class LossConfig:
@@ -41,6 +47,11 @@ class LossConfig:
     adversarial_temperature: float = 0.5
     num_negatives: int = 512
 
+    def __post_init__(self) -> None:
+        _within("loss.alpha_bce", self.alpha_bce, 0, 1)
+        _within("loss.adversarial_temperature", self.adversarial_temperature, 0)
+        _within("loss.num_negatives", self.num_negatives, 0)
+
 
 @dataclass
 class OptimizerConfig:
@@ -49,6 +60,11 @@ class OptimizerConfig:
     lr: float = 2e-3
     weight_decay: float = 0.0
     warmup_steps: int = 100
+
+    def __post_init__(self) -> None:
+        _within("optimizer.lr", self.lr, 0)
+        _within("optimizer.weight_decay", self.weight_decay, 0)
+        _within("optimizer.warmup_steps", self.warmup_steps, 0)
 
 
 @dataclass
@@ -65,6 +81,12 @@ class TrainerConfig:
     log_every: int = 20
     progress: bool = True
 
+    def __post_init__(self) -> None:
+        _within("trainer.max_steps", self.max_steps, 1)
+        _within("trainer.devices", self.devices, 1)
+        _within("trainer.gradient_clip", self.gradient_clip, 0)
+        _within("trainer.log_every", self.log_every, 1)
+
 
 @dataclass
 class GraphConfig:
@@ -74,6 +96,9 @@ class GraphConfig:
     name: str = ""
     domain: str = ""
     weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        _within("graphs.weight", self.weight, 0)
 
 
 @dataclass
@@ -93,6 +118,11 @@ class PretrainConfig:
     graph_temperature: float = 1.0
     validate_triples: int = 200  # of each graph's valid.tsv, at the end of training
 
+    def __post_init__(self) -> None:
+        _within("batch_size", self.batch_size, 1)
+        _within("graph_temperature", self.graph_temperature, 0.01)
+        _within("validate_triples", self.validate_triples, 0)
+
 
 @dataclass
 class IndexConfig:
@@ -102,13 +132,21 @@ class IndexConfig:
     synonym_threshold: float = 0.85
     synonym_cap: int = 10
 
+    def __post_init__(self) -> None:
+        _within("synonym_threshold", self.synonym_threshold, -1, 1)
+        _within("synonym_cap", self.synonym_cap, 0)
+
 
 @dataclass
 class LinkingConfig:
     """Question → seeds. `similar`: how many entities embedding similarity adds where no name is found."""
 
     similar: int = 3
-    seed_weighting: str = "idf"  # idf: 1 / number of documents that mention the entity | one
+    # idf: 1 / number of documents that mention the entity | one | None: as the checkpoint was trained
+    seed_weighting: str | None = None
+
+    def __post_init__(self) -> None:
+        _within("linking.similar", self.similar, 1)  # else a question could start nowhere
 
 
 @dataclass
@@ -117,11 +155,18 @@ class RetrievalConfig:
 
     linking: LinkingConfig = field(default_factory=LinkingConfig)
     threshold: float | None = None  # None: the checkpoint's own, else 0.5
-    dense_weight: float = 0.5
+    dense_weight: float = 0.25
     rank_entities: int = 20
     max_hops: int = 3
     beam: int = 20
     max_paths: int = 20
+
+    def __post_init__(self) -> None:
+        if self.threshold is not None:
+            _within("retrieval.threshold", self.threshold, 0, 1)
+        _within("retrieval.dense_weight", self.dense_weight, 0, 1)
+        for name in ("rank_entities", "max_hops", "beam", "max_paths"):
+            _within(f"retrieval.{name}", getattr(self, name), 1)
 
 
 @dataclass
@@ -135,8 +180,16 @@ class SelectorConfig:
     temperature_end: float = 0.3
     supervised: bool = True
     expected_size: float = 30.0
-    max_steps: int = 300
+    max_steps: int = 200
     lr: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for name in ("beta_size", "beta_connectivity", "lr"):
+            _within(f"selector.{name}", getattr(self, name), 0)
+        for name in ("nce_temperature", "temperature_start", "temperature_end"):
+            _within(f"selector.{name}", getattr(self, name), 1e-3)
+        _within("selector.expected_size", self.expected_size, 1)
+        _within("selector.max_steps", self.max_steps, 1)
 
 
 @dataclass
@@ -162,7 +215,10 @@ class FinetuneConfig:
     selector: SelectorConfig = field(default_factory=SelectorConfig)
     linking: LinkingConfig = field(default_factory=LinkingConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    trainer: TrainerConfig = field(default_factory=lambda: TrainerConfig(max_steps=300))
+    trainer: TrainerConfig = field(default_factory=lambda: TrainerConfig(max_steps=120))
+
+    def __post_init__(self) -> None:
+        _within("batch_size", self.batch_size, 1)
 
 
 @dataclass
@@ -178,6 +234,10 @@ class InferenceConfig:
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 
+    def __post_init__(self) -> None:
+        _within("top_k", self.top_k, 1)
+        _within("budget_tokens", self.budget_tokens, 1)
+
 
 def load_config(path: str | Path | None, overrides: Sequence[str], schema: type[Schema]) -> Schema:
     """Builds a `schema` object from defaults, a YAML file with its includes, and `key=value` overrides.
@@ -192,15 +252,14 @@ def load_config(path: str | Path | None, overrides: Sequence[str], schema: type[
     try:
         for layer in [] if path is None else _layers(Path(path), ()):
             config = OmegaConf.merge(config, layer)
-        config = OmegaConf.merge(config, OmegaConf.from_dotlist(_checked(overrides)))
+        for override in overrides:
+            _apply(config, override)
         missing = sorted(str(key) for key in OmegaConf.missing_keys(config))
         if missing:
             raise InputError(f"config key {missing[0]!r} has no value; give it as {missing[0]}=... or in the YAML")
         built: Any = OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
-        raise InputError(
-            f"config: {str(error).strip().splitlines()[0]}; see {schema.__name__} in gfm/config.py"
-        ) from error
+        raise InputError(f"config: {_first_line(error)}; see {schema.__name__} in gfm/config.py") from error
     assert isinstance(built, schema)
     return built
 
@@ -211,24 +270,42 @@ def save_config(config: Any, path: str | Path) -> None:
     OmegaConf.save(OmegaConf.structured(config), Path(path))
 
 
+def _within(key: str, value: float, low: float, high: float = math.inf) -> None:
+    if not low <= value <= high:  # also refuses NaN
+        bounds = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+        raise InputError(f"config key {key!r} is {value}; it must be {bounds}")
+
+
 def _layers(path: Path, including: tuple[Path, ...]) -> list[Any]:
-    if path in including:
-        raise InputError(f"config {path} includes itself by way of {including[-1]}; remove one include")
     if not path.is_file():
         raise InputError(f"config file {str(path)!r} does not exist; check the path (it is relative to {Path.cwd()})")
+    if path.resolve() in including:
+        raise InputError(f"config {path} includes itself by way of {including[-1]}; remove one include")
     try:
         own = OmegaConf.load(path)
-    except Exception as error:  # yaml raises several unrelated classes; all mean the same to the user
+    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
         raise InputError(f"config {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(own, DictConfig):
-        raise InputError(f"config {path} holds a list; it must be a mapping of keys to values")
+        raise InputError(f"config {path} holds no mapping; write keys and values")
     included = own.pop("include", [])
-    names = [included] if isinstance(included, str) else list(included)
-    return [layer for name in names for layer in _layers(path.parent / name, (*including, path))] + [own]
+    names = [included] if isinstance(included, str) else included
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"config {path}: include is {included!r}; give a file name or a list of them")
+    below = (*including, path.resolve())
+    return [layer for name in names for layer in _layers(path.parent / name, below)] + [own]
 
 
-def _checked(overrides: Sequence[str]) -> list[str]:
-    for override in overrides:
-        if "=" not in override:
-            raise InputError(f"override {override!r} has no '='; write key=value, for example trainer.max_steps=100")
-    return list(overrides)
+def _apply(config: Any, override: str) -> None:
+    """Sets one `key=value` in place; the key may reach into a list (`graphs.0.path=...`)."""
+    key, equals, text = override.partition("=")
+    if not equals:
+        raise InputError(f"override {override!r} has no '='; write key=value, for example trainer.max_steps=100")
+    try:
+        value = OmegaConf.from_dotlist([f"value={text}"])["value"]
+        OmegaConf.update(config, key, value, merge=True)
+    except (YAMLError, TypeError, ValueError, IndexError, OmegaConfBaseException) as error:
+        raise InputError(f"override {override!r} does not fit: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

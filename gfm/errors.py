@@ -8,3 +8,6 @@ class InputError(ValueError):
     prints it without a traceback and exits with code 2; every other exception is a defect and keeps
     its traceback.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))

@@ -94,7 +94,7 @@ def compare(
     rows: dict[str, list[dict[str, float | None]]] = {}
     for question in progress(questions):
         # A supporting document that the index lacks stays in the gold set, under an id no method can return.
-        documents = {row_of.get(title, -1 - i) for i, title in enumerate(question.supporting_documents)}
+        documents = {row_of.get(title, -1 - i) for i, title in enumerate(dict.fromkeys(question.supporting_documents))}
         entities = gold_entities(index, question, by_key)
         for method in methods:
             for name, ranking in method(question.question).items():

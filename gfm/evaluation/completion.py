@@ -19,7 +19,6 @@ def evaluate_completion(gnn: QueryConditionedGNN, graph: CompletionGraph, batch_
     Returns:
         `mrr`, `hits@1`, `hits@3`, `hits@10` in [0, 1] and the number of `queries`.
     """
-    gnn.eval()
     ranks = []
     for triples in graph.held_out.split(batch_size):
         queries = both_directions(triples, graph.num_relations)

@@ -46,6 +46,15 @@ def read_source(path: str | Path, records: str | Path | None = None) -> Source:
         InputError: nothing there, no layout fits, or the records cannot be told.
     """
     path = Path(path)
+    source = _read(path, records)
+    if records is not None and source.extractions is None:
+        raise InputError(
+            f"--records {str(records)!r} does not go with {str(path)!r}, which holds a graph; leave it out"
+        )
+    return source
+
+
+def _read(path: Path, records: str | Path | None) -> Source:
     if path.is_file():
         return Source("triples", graph=read_triples(path))
     if not path.is_dir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from gfm.nn.edges import RelationalEdges
 from gfm.nn.gnn import Seeds
 from gfm.nn.selector import noiseless_gate
 from gfm.retrieval.base import check_question
-from gfm.retrieval.linking import EntityLinker, seed_weights
+from gfm.retrieval.linking import DEFAULT_WEIGHTING, EntityLinker, seed_weights
 from gfm.retrieval.paths import extract_paths, induced_edges
 from gfm.retrieval.ranker import fuse, path_counts, rank_documents, top_k
 from gfm.text.encoder import TextEncoder
@@ -49,7 +50,8 @@ class QuestionLinker:
         reasons = [self.linker.link(text, q) for text, q in zip(questions, embedding, strict=True)]
         entity = torch.tensor([seed.entity for seeds in reasons for seed in seeds], dtype=torch.int64)
         number = torch.repeat_interleave(torch.arange(len(reasons)), torch.tensor([len(s) for s in reasons]))
-        weight = seed_weights(entity, self.index.entity_document_counts, self.config.seed_weighting)
+        weighting = self.config.seed_weighting or DEFAULT_WEIGHTING
+        weight = seed_weights(entity, self.index.entity_document_counts, weighting)
         return LinkedQuestions(embedding, Seeds(entity, number, weight), reasons)
 
 
@@ -99,8 +101,9 @@ class GFMRetriever:
                 f"the checkpoint was trained with encoder {info.encoder!r} ({info.encoder_fingerprint}) but "
                 f"{encoder.name!r} ({encoder.fingerprint}) is in use; build the index with the checkpoint's encoder"
             )
-        _check_config(self.config)
-        self.link = QuestionLinker(index, encoder, self.config.linking)
+        linking = self.config.linking
+        weighting = linking.seed_weighting or info.seed_weighting
+        self.link = QuestionLinker(index, encoder, replace(linking, seed_weighting=weighting))
         edge_index, edge_type = index.graph.with_inverses()
         self.edges = RelationalEdges(edge_index, edge_type, index.graph.num_entities, index.graph.num_edge_types)
 
@@ -203,15 +206,6 @@ class GFMRetriever:
         if not len(evidence.selected):
             notes.append(f"no entity reached the threshold {self.threshold:g}: the subgraph is empty")
         return tuple(notes)
-
-
-def _check_config(config: RetrievalConfig) -> None:
-    if not 0 <= config.dense_weight <= 1:
-        raise InputError(f"retrieval.dense_weight is {config.dense_weight}; it must lie between 0 and 1")
-    if config.threshold is not None and not 0 <= config.threshold <= 1:
-        raise InputError(f"retrieval.threshold is {config.threshold}; it must lie between 0 and 1")
-    if config.rank_entities < 1:
-        raise InputError(f"retrieval.rank_entities is {config.rank_entities}; it must be at least 1")
 
 
 class _Clock:

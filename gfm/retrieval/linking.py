@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gfm.config import LinkingConfig
 from gfm.errors import InputError
-from gfm.text.names import tokens
+from gfm.text.names import tokens, tokens_by_word
 from gfm.types import Seed
 
 # Function words: as the whole of a name they link every question that is written in English.
@@ -20,6 +20,9 @@ FUNCTION_WORDS = frozenset(
     "them then there these they this those to was we were what when where which while who whom whose why will with "
     "would you your".split()
 )
+
+
+DEFAULT_WEIGHTING = "idf"
 
 
 class EntityLinker:
@@ -33,10 +36,6 @@ class EntityLinker:
 
     def __init__(self, names: Sequence[str], embeddings: Tensor, config: LinkingConfig | None = None) -> None:
         self.names, self.embeddings, self.config = names, embeddings, config or LinkingConfig()
-        if self.config.similar < 1:
-            raise InputError(
-                f"linking.similar is {self.config.similar}; it must be at least 1, so that no question starts nowhere"
-            )
         self._by_tokens: dict[tuple[str, ...], list[int]] = {}
         for entity, name in enumerate(names):
             key = tuple(tokens(name))
@@ -65,7 +64,8 @@ class EntityLinker:
         return named or self._similar(embedding)
 
     def _named(self, question: str) -> list[Seed]:
-        words = [(word, _is_proper(word, part)) for part in question.split() for word in tokens(part)]
+        written = question.split()
+        words = tokens_by_word(question)
         taken = np.zeros(len(words), dtype=bool)
         proper: dict[int, Seed] = {}
         common: dict[int, Seed] = {}
@@ -76,9 +76,10 @@ class EntityLinker:
                 if entities is None or taken[start : start + length].any():
                     continue
                 taken[start : start + length] = True
-                found = proper if any(is_proper for _, is_proper in span) else common
+                found = proper if any(_is_proper(word, written[at]) for word, at in span) else common
+                as_written = " ".join(written[span[0][1] : span[-1][1] + 1])
                 for entity in entities:
-                    reason = "exact" if self.names[entity] in question else "normalised"
+                    reason = "exact" if self.names[entity] in as_written else "normalised"
                     found.setdefault(entity, Seed(entity, self.names[entity], reason, 1.0))
         return list((proper or common).values())
 

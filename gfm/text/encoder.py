@@ -55,7 +55,7 @@ class TextEncoder:
             raise InputError(f"batch_size is {batch_size}; it must be at least 1")
         self.name = name
         self.device = device
-        self.dtype = _resolve_dtype(dtype, device)
+        self.dtype = _resolve_dtype(dtype, _checked_device(device))
         self.batch_size = batch_size
         self._cache_folder = cache
         self._lock = threading.Lock()
@@ -124,6 +124,13 @@ class TextEncoder:
 
     def __repr__(self) -> str:
         return f"TextEncoder({self.name!r}, device={self.device!r}, dtype={self.dtype!r})"
+
+
+def _checked_device(device: str) -> str:
+    try:
+        return str(torch.device(device))
+    except RuntimeError as error:
+        raise InputError(f"encoder device {device!r} is unknown; use cpu, cuda or another that torch knows") from error
 
 
 def _resolve_dtype(dtype: str, device: str) -> str:

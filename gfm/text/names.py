@@ -48,6 +48,14 @@ def tokens(text: str) -> list[str]:
     return _UNSPACED.sub(lambda match: f" {match[0]} ", match_key(text)).split()
 
 
+def tokens_by_word(text: str) -> list[tuple[str, int]]:
+    """The tokens of a text, each with the position of its word in `text.split()`, where it stands as written.
+
+    Words of punctuation alone give no token, as they give none inside a longer text.
+    """
+    return [(token, position) for position, word in enumerate(text.split()) if _fold(word) for token in tokens(word)]
+
+
 def _fold(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join("".join(map(_keep, unicodedata.normalize("NFKC", folded))).split())

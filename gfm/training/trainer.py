@@ -13,6 +13,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -48,26 +49,29 @@ def make_trainer(cfg: TrainerConfig, out: str | Path, name: str = "logs") -> L.T
     """A Lightning trainer that stops at `cfg.max_steps` or `cfg.max_minutes` and logs under `out/name`.
 
     Raises:
-        InputError: a logger that is not known.
+        InputError: a logger that is not known, or settings that Lightning refuses.
     """
     if cfg.logger not in ("csv", "none"):
         raise InputError(f"trainer.logger is {cfg.logger!r}; use csv or none")
     logger: Logger | bool = CSVLogger(out, name=name, version="") if cfg.logger == "csv" else False
-    return L.Trainer(
-        accelerator=cfg.accelerator,
-        devices=cfg.devices,
-        precision=cfg.precision,  # type: ignore[arg-type]
-        max_steps=cfg.max_steps,
-        max_time=None if cfg.max_minutes is None else timedelta(minutes=cfg.max_minutes),
-        gradient_clip_val=cfg.gradient_clip or None,
-        logger=logger,
-        log_every_n_steps=cfg.log_every,
-        callbacks=[TQDMProgressBar(refresh_rate=10)] if cfg.progress else [],
-        enable_progress_bar=cfg.progress,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-    )
+    try:
+        return L.Trainer(
+            accelerator=cfg.accelerator,
+            devices=cfg.devices,
+            precision=cfg.precision,  # type: ignore[arg-type]
+            max_steps=cfg.max_steps,
+            max_time=None if cfg.max_minutes is None else timedelta(minutes=cfg.max_minutes),
+            gradient_clip_val=cfg.gradient_clip or None,
+            logger=logger,
+            log_every_n_steps=cfg.log_every,
+            callbacks=[TQDMProgressBar(refresh_rate=10)] if cfg.progress else [],
+            enable_progress_bar=cfg.progress,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+        )
+    except (ValueError, MisconfigurationException) as error:
+        raise InputError(f"trainer settings: {error}") from error
 
 
 def fit(trainer: L.Trainer, module: L.LightningModule, batches: Iterable[Any]) -> None:

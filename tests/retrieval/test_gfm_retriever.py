@@ -333,7 +333,7 @@ def test_an_index_of_another_encoder_is_refused_with_both_names(index: KGIndex) 
     ],
 )
 def test_a_setting_out_of_range_is_refused_with_its_name_and_value(index: KGIndex, setting: str, value: float) -> None:
-    with pytest.raises(InputError, match=f"{setting} is {value}"):
+    with pytest.raises(InputError, match=f"{setting}' is {value}"):
         made(index, **{setting: value}).retrieve(QUESTIONS[0])
 
 

@@ -64,6 +64,8 @@ def test_a_name_matches_whole_tokens_only() -> None:
         ("AC/DC", "Who founded AC/DC?", "exact"),
         ("Ｆｕｌｌ width", "What is full width?", "normalised"),
         ("L'Aquila", "In which region is L’Aquila?", "normalised"),
+        ("Simon & Garfunkel", "Where did Simon & Garfunkel meet?", "exact"),
+        ("Mission: Impossible – Fallout", "Who directed Mission: Impossible - Fallout?", "normalised"),
     ],
 )
 def test_the_reason_says_whether_a_name_was_found_letter_by_letter(name: str, question: str, reason: str) -> None:
@@ -105,6 +107,20 @@ def test_names_with_symbols_are_told_apart_and_found(name: str) -> None:
     assert found([*others, name], f"Who invented {name} and why?") == {name: "exact"}
 
 
+def test_a_word_that_is_no_name_as_written_counts_only_where_no_name_is() -> None:
+    names = ["country", "Rome", "東京", "1984"]
+    assert found(names, "Which country did they choose?") == {"country": "exact"}
+    assert found(names, "Which country is Rome in?") == {"Rome": "exact"}
+    assert found(names, "Which country has 東京?") == {"東京": "exact"}
+    assert found(names, "In which country is 1984 set?") == {"1984": "exact"}
+
+
+def test_a_name_of_several_words_is_one_as_soon_as_one_of_them_is_written_like_one() -> None:
+    assert found(["university of Oslo", "river"], "Which river is near the university of Oslo?") == {
+        "university of Oslo": "exact"
+    }
+
+
 def test_all_entities_of_one_spelling_are_seeds() -> None:
     seeds = link(["Paris", "Rome", "PARIS", "paris."], "How old is Paris?")
     assert [(seed.entity, seed.reason) for seed in seeds] == [(0, "exact"), (2, "normalised"), (3, "normalised")]
@@ -140,14 +156,17 @@ def test_an_empty_graph_gives_no_seed(question: str) -> None:
 
 @pytest.mark.parametrize("similar", [0, -1])
 def test_a_linker_that_could_leave_a_question_without_seeds_is_refused(similar: int) -> None:
-    with pytest.raises(InputError, match=rf"linking\.similar is {similar}; .*at least 1"):
+    with pytest.raises(InputError, match=rf"linking\.similar' is {similar}; .*at least 1"):
         EntityLinker(["Rome"], ENCODER.encode(["Rome"]), LinkingConfig(similar=similar))
 
 
 phrases = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 
 
-@given(names=st.lists(phrases, min_size=1, max_size=8, unique=True), question=phrases.map(lambda q: f"{q} {q} york"))
+@given(
+    names=st.lists(phrases, min_size=1, max_size=8, unique=True),
+    question=phrases.map(lambda q: f"{q} {q} york".upper()),
+)
 def test_what_links_occurs_and_the_longest_that_occurs_links(names: list[str], question: str) -> None:
     words = tokens(question)
     usable = {name: tokens(name) for name in names if not FUNCTION_WORDS.issuperset(tokens(name))}
