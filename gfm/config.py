@@ -173,15 +173,15 @@ class RetrievalConfig:
 class SelectorConfig:
     """Losses of the selector: β₁, β₂, τ_n, the annealing of τ, and whether labels are used."""
 
-    beta_size: float = 0.1
-    beta_connectivity: float = 0.1
+    beta_size: float = 0.005
+    beta_connectivity: float = 0.005
     nce_temperature: float = 0.1
     temperature_start: float = 1.0
     temperature_end: float = 0.3
     supervised: bool = True
     expected_size: float = 30.0
     max_steps: int = 200
-    lr: float = 1e-3
+    lr: float = 3e-4
 
     def __post_init__(self) -> None:
         for name in ("beta_size", "beta_connectivity", "lr"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Iterable, Iterator
@@ -53,6 +54,8 @@ def make_trainer(cfg: TrainerConfig, out: str | Path, name: str = "logs") -> L.T
     """
     if cfg.logger not in ("csv", "none"):
         raise InputError(f"trainer.logger is {cfg.logger!r}; use csv or none")
+    # Hardware lists and advertisements; warnings still show.
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
     logger: Logger | bool = CSVLogger(out, name=name, version="") if cfg.logger == "csv" else False
     try:
         return L.Trainer(
