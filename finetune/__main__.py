@@ -36,7 +36,7 @@ def run(cfg: FinetuneConfig) -> Path:
     info = replace(
         checkpoint.info,
         seed_weighting=linking.seed_weighting,
-        parent=cfg.checkpoint,
+        parent=checkpoint.sha256,
         training=checkpoint.info.training | _facts(cfg, corpora),
     )
     if cfg.unfreeze == "gnn":

@@ -31,7 +31,7 @@ class CheckpointInfo:
         encoder: name of the sentence encoder its text embeddings came from; `encoder_fingerprint` decides identity.
         phase: `"pretrain"`, `"finetune-gnn"` or `"selector"`.
         threshold: δ, the gate above which an entity is selected.
-        parent: the checkpoint it was trained from.
+        parent: sha256 of the weights it was trained from.
         training: free-form facts of the run (data, steps, metrics).
     """
 
@@ -48,11 +48,15 @@ class CheckpointInfo:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A GNN, its selector where one was trained, and what is known about both."""
+    """A GNN, its selector where one was trained, and what is known about both.
+
+    `sha256` is that of the weights file it was loaded from, empty for one that was not: how a child names its parent.
+    """
 
     gnn: QueryConditionedGNN
     selector: SubgraphSelector | None
     info: CheckpointInfo
+    sha256: str = ""
 
     def save(self, folder: str | Path) -> Path:
         """Writes the checkpoint; killed at any moment it leaves the old one or the new one, never a mixture.
@@ -92,7 +96,8 @@ def load_checkpoint(source: str | Path) -> Checkpoint:
     """
     folder = _resolve(source)
     config = _read_config(folder)
-    weights = _weights(folder, config.pop("sha256"))
+    digest = config.pop("sha256")
+    weights = _weights(folder, digest)
     has_selector = config.pop("selector")
     try:
         info = CheckpointInfo(**(config | {"model": ModelConfig(**config["model"])}))
@@ -107,7 +112,7 @@ def load_checkpoint(source: str | Path) -> Checkpoint:
             selector.load_state_dict(_under("selector.", tensors))
     except RuntimeError as error:
         raise InputError(f"weights of {str(folder)!r} do not fit its config: {' '.join(str(error).split())}") from error
-    return Checkpoint(gnn.eval(), None if selector is None else selector.eval(), info)
+    return Checkpoint(gnn.eval(), None if selector is None else selector.eval(), info, digest)
 
 
 def sha256(path: Path) -> str:

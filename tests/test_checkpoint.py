@@ -88,6 +88,11 @@ def test_a_checkpoint_gives_the_same_outputs_after_a_round_trip(tmp_path: Path, 
         assert torch.equal(a, b)
 
 
+def test_a_loaded_checkpoint_knows_the_digest_of_its_weights(folder: Path):
+    assert made().sha256 == ""
+    assert load_checkpoint(folder).sha256 == sha256(folder / WEIGHTS)
+
+
 def test_a_loaded_model_is_in_evaluation_mode(folder: Path):
     checkpoint = load_checkpoint(folder)
     assert checkpoint.selector is not None

@@ -82,14 +82,12 @@ def test_overrides_are_read_as_yaml_values():
     assert (cfg.trainer.max_minutes, cfg.out, cfg.trainer.progress, cfg.seed) == (None, "a=b", False, -3)
 
 
-def test_an_override_may_reach_into_a_list(tmp_path: Path):
+@pytest.mark.parametrize("key", ["graphs.1.path", "graphs[1].path"])
+def test_an_override_may_reach_into_a_list(tmp_path: Path, key: str):
     own = write(tmp_path / "own.yaml", "graphs: [{path: a}, {path: b}]")
-    try:
-        cfg = load_config(own, ["graphs.1.path=c"], PretrainConfig)
-    except InputError as error:
-        assert "graphs" in str(error)  # refused is as good as done, a traceback is neither
-    else:
-        assert [graph.path for graph in cfg.graphs] == ["a", "c"]
+    cfg = load_config(own, [f"{key}=c"], PretrainConfig)
+    assert [graph.path for graph in cfg.graphs] == ["a", "c"]
+    assert "'graphs.2.path=c' does not fit" in refused(own, "graphs.2.path=c")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +95,6 @@ def test_an_override_may_reach_into_a_list(tmp_path: Path):
     [
         ("sead=1", "sead"),
         ("trainer.steps=1", "steps"),
-        ("loss.alpha_bce.x=1", "alpha_bce"),
         ("graphs=[{path: a, colour: red}]", "colour"),
         ("=5", "not in"),
     ],
@@ -114,10 +111,43 @@ def test_an_unknown_key_in_a_file_or_an_include_is_refused(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "override",
-    ["seed=abc", "seed=1.5", "seed=null", "trainer=5", "trainer.max_minutes=soon", "loss.alpha_bce=[1]", "graphs=a"],
+    [
+        "seed=abc",
+        "seed=1.5",
+        "seed=null",
+        "trainer=5",
+        "trainer.max_minutes=soon",
+        "loss.alpha_bce=[1]",
+        "loss.alpha_bce.x=1",
+        "graphs=a",
+    ],
 )
 def test_a_value_of_the_wrong_type_is_refused(override: str):
     refused(None, override)
+
+
+@pytest.mark.parametrize(
+    ("override", "bounds"),
+    [
+        ("model.hidden_dim=0", "at least 1"),
+        ("loss.alpha_bce=1.01", "between 0 and 1"),
+        ("loss.alpha_bce=-0.01", "between 0 and 1"),
+        ("loss.alpha_bce=.nan", "between 0 and 1"),
+        ("loss.adversarial_temperature=-1", "at least 0"),
+        ("trainer.max_steps=0", "at least 1"),
+        ("batch_size=0", "at least 1"),
+        ("graph_temperature=0", "at least 0.01"),
+        ("graphs=[{path: a, weight: -1}]", "at least 0"),
+    ],
+)
+def test_a_value_outside_its_range_is_refused(override: str, bounds: str):
+    message = refused(None, override)
+    assert bounds in message and override.rpartition("=")[0].split(".")[-1] in message
+
+
+def test_the_ends_of_a_range_belong_to_it():
+    cfg = load_config(None, ["loss.alpha_bce=1", "loss.num_negatives=0", "trainer.max_steps=1"], PretrainConfig)
+    assert (cfg.loss.alpha_bce, cfg.loss.num_negatives, cfg.trainer.max_steps) == (1.0, 0, 1)
 
 
 @pytest.mark.parametrize("override", ["seed", "trainer.max_steps", "", "--seed"])

@@ -134,6 +134,12 @@ def test_gates_stay_in_the_unit_interval_and_finite_with_finite_gradients():
     assert logit.grad is not None and logit.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("drawn", [0.0, 1.0])
+def test_the_noise_of_an_extreme_draw_is_bounded(monkeypatch: pytest.MonkeyPatch, drawn: float):
+    monkeypatch.setattr(torch, "rand", lambda shape, **options: torch.full(shape, drawn))
+    assert gumbel_sigmoid(torch.tensor([-1e4, 1e4]), 1.0).tolist() == [0.0, 1.0]
+
+
 def test_gates_are_reproducible_with_a_generator():
     logit = torch.linspace(-3, 3, 50).reshape(5, 10)
     first, again, other = (gumbel_sigmoid(logit, 0.5, generator(seed)) for seed in (1, 1, 2))
