@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ class Checkpoint:
         temporary = folder / f"{CONFIG}.tmp"
         temporary.write_text(text + "\n", encoding="utf-8")
         _flush(temporary)
+        shutil.copymode(temporary, waiting)
         os.replace(temporary, folder / CONFIG)
         os.replace(waiting, folder / WEIGHTS)
         return folder
@@ -104,13 +106,17 @@ def load_checkpoint(source: str | Path) -> Checkpoint:
         tensors = load_file(weights)
     except (TypeError, KeyError, SafetensorError) as error:
         raise InputError(f"checkpoint {str(folder)!r} does not read as format {FORMAT}: {error}") from error
-    gnn = QueryConditionedGNN(info.text_dim, **asdict(info.model))
-    selector = SubgraphSelector(info.text_dim, info.model.hidden_dim) if has_selector else None
     try:
+        gnn = QueryConditionedGNN(info.text_dim, **asdict(info.model))
+        selector = SubgraphSelector(info.text_dim, info.model.hidden_dim) if has_selector else None
+        parts = {"gnn", "selector"} if has_selector else {"gnn"}
         gnn.load_state_dict(_under("gnn.", tensors))
         if selector is not None:
             selector.load_state_dict(_under("selector.", tensors))
-    except RuntimeError as error:
+        stray = sorted(name for name in tensors if name.partition(".")[0] not in parts)
+        if stray:
+            raise RuntimeError(f"unexpected {stray[0]}")
+    except (RuntimeError, TypeError) as error:
         raise InputError(f"weights of {str(folder)!r} do not fit its config: {' '.join(str(error).split())}") from error
     return Checkpoint(gnn.eval(), None if selector is None else selector.eval(), info, digest)
 
@@ -149,7 +155,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
         version = config.pop("format")
         missing = {"sha256", "selector", "model"} - config.keys()
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise InputError(f"checkpoint config {str(path)!r} is damaged: {error}") from error
     if version != FORMAT:
         raise InputError(f"checkpoint {str(folder)!r} has format {version!r}, this gfm reads {FORMAT}; update gfm")
@@ -169,7 +175,9 @@ def _weights(folder: Path, wanted: str) -> Path:
         if sha256(path) == wanted:
             return path
     what = f"no {WEIGHTS}" if not present else f"a {WEIGHTS} that is damaged or half-written"
-    raise InputError(f"checkpoint {str(folder)!r} has {what} (sha256 {wanted[:12]}… is wanted); copy the folder again")
+    raise InputError(
+        f"checkpoint {str(folder)!r} has {what} (sha256 {str(wanted)[:12]}… is wanted); copy the folder again"
+    )
 
 
 def _flush(path: Path) -> None:

@@ -51,7 +51,7 @@ class RelationalConv(MessagePassing):
 
     def forward(self, x: Tensor, relation_state: Tensor, seeds: SeedStates, edges: RelationalEdges) -> Tensor:
         """Returns the next entity states `(V, B, d)`."""
-        relation = self.relation_projection(relation_state)
+        relation = self.relation_projection(relation_state).to(x.dtype)
         if self.fused:
             return self.update(relational_spmm(x, relation, edges), x, seeds)
         edge_index, edge_type = edges.kept
@@ -72,4 +72,4 @@ class RelationalConv(MessagePassing):
     def update(self, aggregated: Tensor, state: Tensor, seeds: SeedStates) -> Tensor:
         """Eq. 3: adds the start state, then linear, norm, activation and residual."""
         aggregated = aggregated.index_put((seeds.entity, seeds.question), seeds.state, accumulate=True)
-        return F.relu(self.norm(linear_of_concat(self.linear, state, aggregated))) + state
+        return F.relu(self.norm(linear_of_concat(self.linear, state, aggregated).to(state.dtype))) + state

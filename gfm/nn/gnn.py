@@ -62,9 +62,11 @@ class QueryConditionedGNN(nn.Module):
         Returns:
             Entity states `Z^L`, `(V, B, d)`.
         """
-        projected = self.question_projection(question)
+        projected = self.question_projection(question).to(self.question_projection.weight.dtype)
         relation_state = self.relation_projection(relations)
-        start = SeedStates(seeds.entity, seeds.question, projected[seeds.question] * seeds.weight.unsqueeze(1))
+        start = SeedStates(
+            seeds.entity, seeds.question, projected[seeds.question] * seeds.weight.unsqueeze(1).to(projected.dtype)
+        )
         state = projected.new_zeros(edges.num_nodes, len(question), self.hidden_dim)
         state = state.index_put((start.entity, start.question), start.state, accumulate=True)
         for layer in self.layers:

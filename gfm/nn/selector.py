@@ -64,7 +64,7 @@ class SubgraphSelector(nn.Module):
         `G_q = Σ S_e Z̃_e / Σ S_e` (Eq. 15); since `[W_1 p ‖ W_2 q]` is the same for all entities, its weighted mean
         is itself. A question whose gates are all zero pools to the mean of zero states, not to NaN.
         """
-        mass = gates.sum(dim=1, keepdim=True).clamp_min(torch.finfo(gates.dtype).tiny)
+        mass = gates.sum(dim=1, keepdim=True).clamp_min(1e-6)
         pooled = torch.einsum("bv,vbd->bd", gates, states) / mass
         return self.pool_projection(torch.cat([pooled, self.context(question)], dim=-1))
 

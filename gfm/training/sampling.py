@@ -131,6 +131,7 @@ def completion_batches(
         number = int(torch.multinomial(share, 1, generator=generator))
         size = min(batch_size, len(graphs[number].train))
         if len(queues[number]) < size:
-            queues[number] = torch.randperm(len(graphs[number].train), generator=generator)
+            epoch = torch.randperm(len(graphs[number].train), generator=generator)
+            queues[number] = torch.cat([queues[number], epoch])
         picked, queues[number] = queues[number][:size], queues[number][size:]
         yield number, graphs[number].train[picked]
