@@ -133,7 +133,7 @@ class IndexConfig:
     synonym_cap: int = 10
 
     def __post_init__(self) -> None:
-        _within("synonym_threshold", self.synonym_threshold, -1, 1)
+        _within("synonym_threshold", self.synonym_threshold, -1)  # above 1 links none
         _within("synonym_cap", self.synonym_cap, 0)
 
 
