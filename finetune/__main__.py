@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,15 +22,15 @@ def run(cfg: FinetuneConfig) -> Path:
     """Fine-tunes a checkpoint on questions and exports it; returns the folder of the new checkpoint."""
     if not cfg.corpora:
         raise InputError("config key 'corpora' is empty; list at least one {index: FOLDER, questions: FILE}")
-    if cfg.unfreeze not in ("gnn", "none"):
-        raise InputError(f"config key 'unfreeze' is {cfg.unfreeze!r}; use gnn or none")
     out = Path(cfg.out)
     checkpoint = load_checkpoint(cfg.checkpoint)
     save_config(cfg, out / "config.yaml")
     L.seed_everything(cfg.seed, verbose=False)
     encoder = TextEncoder(cfg.encoder.name, device=cfg.encoder.device, dtype=cfg.encoder.dtype)
+    checkpoint.check_encoder(encoder.name, encoder.fingerprint)
     linking = replace(cfg.linking, seed_weighting=cfg.linking.seed_weighting or checkpoint.info.seed_weighting)
-    corpora = [load_corpus(corpus, encoder, linking) for corpus in cfg.corpora]
+    labelled = cfg.unfreeze == "gnn" or cfg.selector.supervised
+    corpora = [load_corpus(corpus, encoder, linking, labelled) for corpus in cfg.corpora]
     gnn, sizes = checkpoint.gnn.train(), [len(corpus.gold) for corpus in corpora]
     info = replace(
         checkpoint.info,
@@ -64,4 +63,4 @@ def main(argv: list[str] | None = None) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main() else 1)
+    main()

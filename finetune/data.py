@@ -53,11 +53,19 @@ class QuestionCorpus:
         return QuestionBatch(self.linked.embedding[ids], chosen, positives)
 
 
-def load_corpus(cfg: CorpusConfig, encoder: TextEncoder, linking: LinkingConfig) -> QuestionCorpus:
+def load_corpus(
+    cfg: CorpusConfig, encoder: TextEncoder, linking: LinkingConfig, labelled: bool = True
+) -> QuestionCorpus:
     """Opens an index, links its questions and looks up the entities of their gold documents.
 
+    Args:
+        cfg: where the index and the questions are.
+        encoder: must be the index's.
+        linking: how questions find their seeds.
+        labelled: whether training needs gold documents.
+
     Raises:
-        InputError: a question names a supporting document that the index lacks, or no question has any.
+        InputError: a question names a supporting document that the index lacks, or labels are needed and none exist.
     """
     index = KGIndex.open(cfg.index)
     questions = read_questions(cfg.questions)
@@ -73,6 +81,11 @@ def load_corpus(cfg: CorpusConfig, encoder: TextEncoder, linking: LinkingConfig)
             )
         rows = [row_of[title] for title in question.supporting_documents]
         gold.append(torch.from_numpy(np.unique(by_document[:, rows].indices).astype(np.int64)))
+    if labelled and not any(len(entities) for entities in gold):
+        raise InputError(
+            f"{cfg.questions}: no question has supporting_documents, so there is nothing to learn from; for adaptation "
+            "without labels set unfreeze=none selector.supervised=false"
+        )
     edge_index, edge_type = index.graph.with_inverses()
     return QuestionCorpus(
         relations=index.relation_embeddings,

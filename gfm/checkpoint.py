@@ -68,6 +68,7 @@ class Checkpoint:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         waiting = folder / PENDING
+        _finish_interrupted(folder)
         save_file(self._tensors(), waiting)
         _flush(waiting)
         config = {"format": FORMAT, "sha256": sha256(waiting), "selector": self.selector is not None}
@@ -79,6 +80,18 @@ class Checkpoint:
         os.replace(temporary, folder / CONFIG)
         os.replace(waiting, folder / WEIGHTS)
         return folder
+
+    def check_encoder(self, name: str, fingerprint: str) -> None:
+        """Refuses an encoder that did not make the embeddings this model was trained on.
+
+        Raises:
+            InputError: the fingerprints differ; the message has both names and fingerprints.
+        """
+        if fingerprint != self.info.encoder_fingerprint:
+            raise InputError(
+                f"the checkpoint was trained with encoder {self.info.encoder!r} ({self.info.encoder_fingerprint}) but "
+                f"{name!r} ({fingerprint}) is in use; use the checkpoint's encoder, for the index as well"
+            )
 
     def _tensors(self) -> dict[str, Tensor]:
         parts = {"gnn": self.gnn, "selector": self.selector}
@@ -134,7 +147,8 @@ def _resolve(source: str | Path) -> Path:
     folder = Path(source)
     if folder.is_dir():
         return folder
-    if folder.is_absolute() or str(source).startswith(".") or str(source).count("/") != 1:
+    parts = folder.parts
+    if folder.is_absolute() or str(source).startswith(".") or len(parts) != 2 or Path(parts[0]).is_dir():
         raise InputError(f"checkpoint {str(source)!r} is no folder; give a folder with {CONFIG} or a hub id owner/name")
     from huggingface_hub import snapshot_download
 
@@ -178,6 +192,13 @@ def _weights(folder: Path, wanted: str) -> Path:
     raise InputError(
         f"checkpoint {str(folder)!r} has {what} (sha256 {str(wanted)[:12]}… is wanted); copy the folder again"
     )
+
+
+def _finish_interrupted(folder: Path) -> None:
+    """Puts weights in place that a killed save left waiting although the config already names them."""
+    waiting = folder / PENDING
+    if waiting.is_file() and (folder / CONFIG).is_file() and sha256(waiting) == _read_config(folder)["sha256"]:
+        os.replace(waiting, folder / WEIGHTS)
 
 
 def _flush(path: Path) -> None:

@@ -18,7 +18,6 @@ from gfm.config import IndexConfig, RetrievalConfig
 from gfm.errors import InputError
 
 if TYPE_CHECKING:
-    from gfm.retrieval.gfm_retriever import GFMRetriever
     from gfm.types import Question, Retrieval
 
 # The heavy modules are imported inside the commands: `gfm --help` answers at once.
@@ -61,6 +60,9 @@ def index_build(
     from gfm.text.encoder import TextEncoder
 
     data = read_source(source, records)
+    if data.report is not None and data.report.malformed_triples:
+        shown = "; ".join(str(example) for example in data.report.examples[:3])
+        print(f"note: {data.report.malformed_triples} malformed triples left out, for example {shown}", file=sys.stderr)
     index = KGIndex.build(
         out,
         TextEncoder(encoder) if encoder else TextEncoder(),
@@ -97,9 +99,12 @@ def retrieve(
 ) -> None:
     """Answer QUESTION with a subgraph, paths, documents and the prompt they make."""
     from gfm.retrieval.base import check_question
+    from gfm.retrieval.gfm_retriever import GFMRetriever
+    from gfm.text.encoder import TextEncoder
 
     check_question(question, top_k)
-    retriever = _retriever(checkpoint, index, encoder, threshold, dense_weight)
+    config = RetrievalConfig(threshold=threshold, dense_weight=dense_weight)
+    retriever = GFMRetriever.from_pretrained(checkpoint, index, TextEncoder(encoder) if encoder else None, config)
     found = retriever.retrieve(question, top_k)
     prompt = found.prompt(budget_tokens)
     if json_output:
@@ -124,13 +129,17 @@ def evaluate(
     from gfm.evaluation.compare import as_json, bm25_method, compare, dense_method, gfm_method
     from gfm.kg.index import KGIndex
     from gfm.kg.readers import read_questions
+    from gfm.retrieval.gfm_retriever import GFMRetriever
     from gfm.text.encoder import TextEncoder
 
     asked = read_questions(questions)
     opened = KGIndex.open(index)
-    methods = [bm25_method(opened), dense_method(opened, TextEncoder(encoder or opened.encoder_name))]
+    used = TextEncoder(encoder or opened.encoder_name)
+    methods = []
     if checkpoint is not None:
-        methods.insert(0, gfm_method(_retriever(checkpoint, index, encoder, threshold, dense_weight)))
+        config = RetrievalConfig(threshold=threshold, dense_weight=dense_weight)
+        methods.append(gfm_method(GFMRetriever.from_pretrained(checkpoint, opened, used, config)))
+    methods += [bm25_method(opened), dense_method(opened, used)]
     table = compare(opened, asked, methods, _bar)
     if json_output:
         _print_json(as_json(len(asked), table))
@@ -145,16 +154,6 @@ def main() -> None:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-
-
-def _retriever(
-    checkpoint: str, index: Path, encoder: str | None, threshold: float | None, dense_weight: float
-) -> GFMRetriever:
-    from gfm.retrieval.gfm_retriever import GFMRetriever
-    from gfm.text.encoder import TextEncoder
-
-    config = RetrievalConfig(threshold=threshold, dense_weight=dense_weight)
-    return GFMRetriever.from_pretrained(checkpoint, index, TextEncoder(encoder) if encoder else None, config)
 
 
 def _bar(questions: Sequence[Question]) -> Iterable[Question]:
@@ -177,12 +176,14 @@ def _print_info(info: dict[str, Any], json_output: bool) -> None:
 
 
 def _print_retrieval(found: Retrieval, prompt: str) -> None:
+    from gfm.generation.prompt import one_line  # names are data: no control character reaches the terminal
+
     console = Console(highlight=False, soft_wrap=True)
 
     def section(title: str, lines: Iterable[str]) -> None:
         console.print(f"[bold]{escape(title)}[/bold]")
         for line in lines:
-            console.print(f"  {escape(' '.join(line.split()))}")
+            console.print(f"  {escape(one_line(line))}")
 
     for note in found.notes:
         console.print(f"note: {escape(note)}")

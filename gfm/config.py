@@ -41,7 +41,10 @@ class ModelConfig:
 
 @dataclass
 class LossConfig:
-    """`L_I`: weight α₁ of its BCE part, temperature T of adversarial negatives, negatives a query (0: all strict)."""
+    """`L_I`: weight α₁ of its BCE part, temperature T of adversarial negatives, negatives a completion query.
+
+    `num_negatives` 0 takes all strict negatives; fine-tuning on questions always does.
+    """
 
     alpha_bce: float = 0.3
     adversarial_temperature: float = 0.5
@@ -83,6 +86,7 @@ class TrainerConfig:
 
     def __post_init__(self) -> None:
         _within("trainer.max_steps", self.max_steps, 1)
+        _one_of("trainer.logger", self.logger, "csv", "none")
         _within("trainer.devices", self.devices, 1)
         _within("trainer.gradient_clip", self.gradient_clip, 0)
         _within("trainer.log_every", self.log_every, 1)
@@ -146,6 +150,8 @@ class LinkingConfig:
     seed_weighting: str | None = None
 
     def __post_init__(self) -> None:
+        if self.seed_weighting is not None:
+            _one_of("linking.seed_weighting", self.seed_weighting, "idf", "one")
         _within("linking.similar", self.similar, 1)  # else a question could start nowhere
 
 
@@ -218,6 +224,7 @@ class FinetuneConfig:
     trainer: TrainerConfig = field(default_factory=lambda: TrainerConfig(max_steps=120))
 
     def __post_init__(self) -> None:
+        _one_of("unfreeze", self.unfreeze, "gnn", "none")
         _within("batch_size", self.batch_size, 1)
 
 
@@ -274,6 +281,11 @@ def _within(key: str, value: float, low: float, high: float = math.inf) -> None:
     if not low <= value <= high:  # also refuses NaN
         bounds = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
         raise InputError(f"config key {key!r} is {value}; it must be {bounds}")
+
+
+def _one_of(key: str, value: str, *choices: str) -> None:
+    if value not in choices:
+        raise InputError(f"config key {key!r} is {value!r}; use {' or '.join(choices)}")
 
 
 def _layers(path: Path, including: tuple[Path, ...]) -> list[Any]:

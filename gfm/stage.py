@@ -23,9 +23,11 @@ def run_stage(schema: type[Schema], run: Callable[[Schema], Path], argv: list[st
     parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
     parser.add_argument("--config", metavar="FILE", help="YAML file; may include others")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that win over the file")
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_intermixed_args(argv)
     try:
-        return run(load_config(arguments.config, arguments.overrides, schema))
+        result = run(load_config(arguments.config, arguments.overrides, schema))
+        print(f"result: {result}", file=sys.stderr)
+        return result
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

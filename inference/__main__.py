@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tqdm import tqdm
 
 from gfm.config import InferenceConfig, save_config
-from gfm.evaluation.compare import as_json, bm25_method, compare, dense_method, gfm_method
+from gfm.evaluation.compare import Ranking, as_json, bm25_method, compare, dense_method, rank_evidence
 from gfm.kg.index import KGIndex
 from gfm.kg.readers import read_questions
 from gfm.retrieval.gfm_retriever import GFMRetriever
@@ -31,15 +31,18 @@ def run(cfg: InferenceConfig) -> Path:
     retriever = GFMRetriever.from_pretrained(cfg.checkpoint, index, encoder, cfg.retrieval)
     save_config(cfg, out / "config.yaml")
     partial = out / "retrievals.jsonl.tmp"
+    rankings: dict[str, Mapping[str, Ranking]] = {}
     with partial.open("w", encoding="utf-8") as lines:
         for question in tqdm(questions, "retrieve", disable=None):
-            found = retriever.retrieve(question.question, cfg.top_k)
+            evidence = retriever.gather(question.question)
+            rankings[question.question] = rank_evidence(evidence, cfg.retrieval.dense_weight)
+            found = retriever.render(question.question, evidence, cfg.top_k)
             prompt = found.prompt(cfg.budget_tokens)
             row = {"id": question.id, **found.to_dict(), "messages": prompt.messages}
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
     os.replace(partial, out / "retrievals.jsonl")
     if any(question.supporting_documents for question in questions):
-        methods = [gfm_method(retriever), bm25_method(index), dense_method(index, encoder)]
+        methods = [rankings.__getitem__, bm25_method(index), dense_method(index, encoder)]
         metrics = as_json(len(questions), compare(index, questions, methods))
         (out / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
     return out
@@ -51,4 +54,4 @@ def main(argv: list[str] | None = None) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main() else 1)
+    main()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import lightning as L
@@ -35,14 +34,18 @@ def run(cfg: PretrainConfig) -> Path:
     gnn = QueryConditionedGNN(encoder.dim, **asdict(cfg.model))
     weights = [graph.weight for graph in cfg.graphs]
     batches = completion_batches(graphs, weights, cfg.batch_size, cfg.graph_temperature, cfg.seed)
-    fit(make_trainer(cfg.trainer, out), PretrainModule(gnn, graphs, cfg), batches)
+    trainer = make_trainer(cfg.trainer, out)
+    fit(trainer, PretrainModule(gnn, graphs, cfg), batches)
+    training: dict[str, object] = {"graphs": [graph.name for graph in graphs], "steps": trainer.global_step}
+    info = CheckpointInfo(encoder.dim, cfg.model, encoder.name, encoder.fingerprint, "pretrain", training=training)
+    # Before the evaluation: whatever stops that must not cost the run.
+    Checkpoint(gnn, None, info).save(out / "checkpoint")
 
     metrics = {f"val/{graph.name}": evaluate_completion(gnn, graph) for graph in graphs if len(graph.held_out)}
     metrics |= {f"test/{graph.name}": evaluate_completion(gnn, graph) for graph in unseen if len(graph.held_out)}
-    (out / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n")
-    training = {"graphs": [graph.name for graph in graphs], "steps": cfg.trainer.max_steps, "metrics": metrics}
-    info = CheckpointInfo(encoder.dim, cfg.model, encoder.name, encoder.fingerprint, "pretrain", training=training)
+    (out / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(metrics, indent=1))
+    info = replace(info, training=training | {"metrics": metrics})
     return Checkpoint(gnn, None, info).save(out / "checkpoint")
 
 
@@ -52,4 +55,4 @@ def main(argv: list[str] | None = None) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main() else 1)
+    main()

@@ -12,7 +12,7 @@ from gfm.evaluation.bootstrap import Estimate, summarise
 from gfm.evaluation.retrieval import entities_by_key, gold_entities, recall_at_k, reciprocal_rank
 from gfm.kg.index import KGIndex
 from gfm.retrieval.baselines import BM25Retriever, DenseRetriever
-from gfm.retrieval.gfm_retriever import GFMRetriever
+from gfm.retrieval.gfm_retriever import Evidence, GFMRetriever
 from gfm.retrieval.ranker import top_k
 from gfm.text.encoder import TextEncoder
 from gfm.types import Question
@@ -53,14 +53,14 @@ def dense_method(index: KGIndex, encoder: TextEncoder) -> Method:
 
 def gfm_method(retriever: GFMRetriever) -> Method:
     """GFM-Retriever as configured (`gfm`), and with documents ranked by the graph alone (`gfm-graph`)."""
+    return lambda question: rank_evidence(retriever.gather(question), retriever.config.dense_weight)
 
-    def rank(question: str) -> dict[str, Ranking]:
-        evidence = retriever.gather(question)
-        entities, selected = _best(evidence.gates), evidence.selected.tolist()
-        weights = {"gfm": retriever.config.dense_weight, "gfm-graph": 0.0}
-        return {n: Ranking(_best(evidence.document_scores(w)), entities, selected) for n, w in weights.items()}
 
-    return rank
+def rank_evidence(evidence: Evidence, dense_weight: float) -> dict[str, Ranking]:
+    """The rankings of `gfm_method` from evidence that was gathered already."""
+    entities, selected = _best(evidence.gates), evidence.selected.tolist()
+    weights = {"gfm": dense_weight, "gfm-graph": 0.0}
+    return {n: Ranking(_best(evidence.document_scores(w)), entities, selected) for n, w in weights.items()}
 
 
 def compare(
@@ -127,4 +127,4 @@ def _metrics(ranking: Ranking, documents: set[int], entities: frozenset[int]) ->
 
 
 def _best(scores: np.ndarray) -> list[int]:
-    return list(top_k(scores, RANKED).tolist()) if len(scores) else []
+    return list(top_k(scores, RANKED).tolist())

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from gfm.errors import InputError
 from gfm.kg.graph import KnowledgeGraph
-from gfm.text.names import match_key
+from gfm.text.names import match_key, without_parenthetical
 from gfm.types import Question
 
 Item = TypeVar("Item", bound=Hashable)
-
-_PARENTHETICAL = re.compile(r"\s*\([^()]*\)\s*$")
 
 
 def recall_at_k(ranked: Sequence[Item], gold: Collection[Item], k: int) -> float | None:
@@ -76,6 +73,6 @@ def gold_entities(
     """
     by_key = entities_by_key(index) if by_key is None else by_key
     titles = question.supporting_documents
-    names = [*titles, *(_PARENTHETICAL.sub("", t) for t in titles), question.answer, *question.answer_aliases]
+    names = [*titles, *(without_parenthetical(t) for t in titles), question.answer, *question.answer_aliases]
     keys = {match_key(name) for name in names} - {""}
     return frozenset(entity for key in keys for entity in by_key.get(key, ()))

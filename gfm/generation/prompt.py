@@ -106,14 +106,14 @@ def _user_text(documents: Sequence[str], paths: Sequence[str], question: str) ->
         sections.append("\n\n".join(["Documents", *documents]))
     if paths:
         sections.append("\n".join(["Reasoning paths", *paths]))
-    sections.append(f"Question: {_one_line(question)}")
+    sections.append(f"Question: {one_line(question)}")
     return "\n\n".join(sections)
 
 
 def _document_text(document: ScoredDocument) -> str:
     # splitlines knows every line boundary of Unicode, U+0085, U+2028 and U+2029 included.
-    lines = [line for line in map(_one_line, document.text.splitlines()) if line]
-    return "\n".join([f"Document: {_one_line(document.title)}", *(f"  {line}" for line in lines)])
+    lines = [line for line in map(one_line, document.text.splitlines()) if line]
+    return "\n".join([f"Document: {one_line(document.title)}", *(f"  {line}" for line in lines)])
 
 
 def _path_text(number: int, path: Path) -> str:
@@ -128,8 +128,9 @@ def _path_text(number: int, path: Path) -> str:
 
 
 def _no_arrow(name: str) -> str:
-    return _DASHES.sub("-", _one_line(name))
+    return _DASHES.sub("-", one_line(name))
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """A name or title as data: control characters, line breaks and bidi marks can neither forge structure nor act."""
     return _GAPS.sub(" ", _BIDI.sub("", text)).strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
@@ -17,13 +16,11 @@ from gfm.config import IndexConfig
 from gfm.errors import InputError
 from gfm.kg.graph import KnowledgeGraph
 from gfm.kg.synonyms import synonym_pairs
-from gfm.text.names import match_key
+from gfm.text.names import match_key, without_parenthetical
 from gfm.types import Document, Extraction
 
 MENTIONS = "mentions"
 SYNONYM = "synonym of"
-
-_PARENTHETICAL = re.compile(r"\s*\([^()]*\)\s*$")
 
 
 class Encoder(Protocol):
@@ -157,9 +154,9 @@ class _Merge:
         # Titles without a parenthetical first: "Publix (2)" may then mean the entity of "Publix",
         # whichever document comes first.
         entities = [-1] * len(titles)
-        for document in sorted(range(len(titles)), key=lambda d: bool(_PARENTHETICAL.search(titles[d]))):
+        for document in sorted(range(len(titles)), key=lambda d: without_parenthetical(titles[d]) != titles[d]):
             title = titles[document]
-            short = match_key(_PARENTHETICAL.sub("", title))
+            short = match_key(without_parenthetical(title))
             entity = self.ids.get(short) if match_key(title) not in self.ids else None
             if entity is None:
                 entity = self._entity(title)

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from gfm.checkpoint import Checkpoint, load_checkpoint
 from gfm.config import LinkingConfig, RetrievalConfig
-from gfm.errors import InputError
 from gfm.kg.index import KGIndex
 from gfm.nn.edges import RelationalEdges
 from gfm.nn.gnn import Seeds
 from gfm.nn.selector import noiseless_gate
 from gfm.retrieval.base import check_question
+from gfm.retrieval.baselines import DenseRetriever
 from gfm.retrieval.linking import DEFAULT_WEIGHTING, EntityLinker, seed_weights
 from gfm.retrieval.paths import extract_paths, induced_edges
 from gfm.retrieval.ranker import fuse, path_counts, rank_documents, top_k
@@ -96,14 +96,12 @@ class GFMRetriever:
     ) -> None:
         self.checkpoint, self.index, self.config = checkpoint, index, config or RetrievalConfig()
         info = checkpoint.info
-        if info.encoder_fingerprint != encoder.fingerprint:
-            raise InputError(
-                f"the checkpoint was trained with encoder {info.encoder!r} ({info.encoder_fingerprint}) but "
-                f"{encoder.name!r} ({encoder.fingerprint}) is in use; build the index with the checkpoint's encoder"
-            )
+        checkpoint.check_encoder(encoder.name, encoder.fingerprint)
         linking = self.config.linking
         weighting = linking.seed_weighting or info.seed_weighting
         self.link = QuestionLinker(index, encoder, replace(linking, seed_weighting=weighting))
+        self._documents_by_cosine = DenseRetriever(index.document_embeddings)
+        self._relations_by_cosine = DenseRetriever(index.relation_embeddings[: index.graph.num_relations])
         edge_index, edge_type = index.graph.with_inverses()
         self.edges = RelationalEdges(edge_index, edge_type, index.graph.num_entities, index.graph.num_edge_types)
 
@@ -127,7 +125,7 @@ class GFMRetriever:
 
     @torch.no_grad()
     def gates(self, linked: LinkedQuestions) -> Tensor:
-        """Noise-free gates of all entities `(B, V)` (Eq. 11)."""
+        """Noise-free gates of all entities `(B, V)` (Eq. 11); without a selector the GNN's probabilities (Eq. 4)."""
         gnn, selector = self.checkpoint.gnn, self.checkpoint.selector
         states = gnn.propagate(linked.embedding, self.index.relation_embeddings, linked.seeds, self.edges)
         if selector is None:
@@ -149,7 +147,7 @@ class GFMRetriever:
             [seed.entity for seed in linked.reasons[0]],
             selected,
             gates,
-            self.index.relation_embeddings[: graph.num_relations] @ q,
+            self._relations_by_cosine.scores(q),
             max_hops=self.config.max_hops,
             beam=self.config.beam,
             max_paths=self.config.max_paths,
@@ -157,7 +155,7 @@ class GFMRetriever:
         clock.lap("paths")
         best = top_k(gates, self.config.rank_entities)
         graph_scores = rank_documents(gates, self.index.mentions, path_counts(paths, len(gates)), best)
-        dense_scores = (self.index.document_embeddings @ q).numpy()
+        dense_scores = self._documents_by_cosine.scores(q)
         clock.lap("documents")
         return Evidence(linked.reasons[0], gates, selected, paths, graph_scores, dense_scores, clock.seconds)
 
@@ -168,7 +166,10 @@ class GFMRetriever:
             InputError: an empty question or `top_k` below 1.
         """
         check_question(question, top_k)
-        evidence = self.gather(question)
+        return self.render(question, self.gather(question), top_k)
+
+    def render(self, question: str, evidence: Evidence, top_k: int = 5) -> Retrieval:
+        """Gathered evidence by name, with the texts of its best `top_k` documents."""
         return Retrieval(
             question=question,
             seeds=tuple(evidence.seeds),

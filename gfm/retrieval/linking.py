@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gfm.config import LinkingConfig
 from gfm.errors import InputError
+from gfm.retrieval.baselines import DenseRetriever
 from gfm.text.names import tokens, tokens_by_word
 from gfm.types import Seed
 
@@ -86,7 +87,7 @@ class EntityLinker:
     def _similar(self, embedding: Tensor) -> list[Seed]:
         if not len(self.names):
             return []
-        similarity = self.embeddings @ embedding
+        similarity = torch.from_numpy(DenseRetriever(self.embeddings).scores(embedding))
         best = torch.topk(similarity, min(self.config.similar, len(self.names)))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [Seed(entity, self.names[entity], "similar", score) for entity, score in pairs]

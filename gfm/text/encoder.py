@@ -53,7 +53,8 @@ class TextEncoder:
     ) -> None:
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; it must be at least 1")
-        self.name = name
+        # An index stores this name: a folder must be found again from any working directory.
+        self.name = str(Path(name).expanduser().resolve()) if _is_folder(name) else name
         self.device = device
         self.dtype = _resolve_dtype(dtype, _checked_device(device))
         self.batch_size = batch_size
@@ -126,6 +127,10 @@ class TextEncoder:
         return f"TextEncoder({self.name!r}, device={self.device!r}, dtype={self.dtype!r})"
 
 
+def _is_folder(name: str) -> bool:
+    return bool(name) and name != DEFAULT_ENCODER and Path(name).expanduser().is_dir()  # Path("") is the current one
+
+
 def _checked_device(device: str) -> str:
     try:
         return str(torch.device(device))
@@ -153,9 +158,10 @@ def _resolve_folder(name: str) -> Path:
             )
         return Path(importlib.import_module(_PACKAGED_MODULE).get_model_path())
     folder = Path(name).expanduser()
-    if name and folder.is_dir():  # Path("") is the current folder
+    if _is_folder(name):
         return folder
-    if folder.is_absolute() or name.startswith(".") or name.count("/") > 1 or not name:
+    is_local = folder.is_absolute() or name.startswith(".") or name.count("/") > 1 or not name
+    if is_local or (len(folder.parts) == 2 and Path(folder.parts[0]).is_dir()):
         raise InputError(f"encoder folder {name!r} does not exist; name a folder, a hub id, or {DEFAULT_ENCODER!r}")
     return _download(name)
 

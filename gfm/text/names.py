@@ -21,6 +21,9 @@ _UNSPACED = re.compile(
 _KEPT_PUNCTUATION = frozenset("#%")
 
 
+_PARENTHETICAL = re.compile(r"\s*\([^()]*\)\s*$")
+
+
 @lru_cache(maxsize=1 << 16)
 def match_key(name: str) -> str:
     """Folds a name to the key under which its spellings are one entity.
@@ -54,6 +57,11 @@ def tokens_by_word(text: str) -> list[tuple[str, int]]:
     Words of punctuation alone give no token, as they give none inside a longer text.
     """
     return [(token, position) for position, word in enumerate(text.split()) if _fold(word) for token in tokens(word)]
+
+
+def without_parenthetical(title: str) -> str:
+    """A title without a parenthetical at its end: `Publix (2)` and `Hello Love (song)` name `Publix`, `Hello Love`."""
+    return _PARENTHETICAL.sub("", title)
 
 
 def _fold(text: str) -> str:

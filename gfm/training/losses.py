@@ -1,4 +1,4 @@
-"""Losses of pretraining Phase I and of fine-tuning. All return a scalar; all are zero, never NaN, without positives.
+"""Losses of pretraining Phase I and of fine-tuning, each a scalar; the supervised ones are zero without positives.
 
 Shapes: `B` questions, `V` entities; logits, gates and masks are `(B, V)`.
 """

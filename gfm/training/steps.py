@@ -106,12 +106,13 @@ def selector_step(
     """
     logits = selector(states, batch.question)
     gates = gumbel_sigmoid(logits, temperature, generator)
+    expected = torch.full((len(logits),), float(cfg.expected_size), device=logits.device)
     if cfg.supervised:
         loss, metrics = phase_one_loss(logits, batch.positives, ~batch.positives, loss_cfg)
-        expected = batch.positives.sum(dim=1).to(gates.dtype)
+        size_of_gold = batch.positives.sum(dim=1).to(gates.dtype)
+        expected = torch.where(size_of_gold > 0, size_of_gold, expected)
     else:
         loss, metrics = logits.sum() * 0.0, {}
-        expected = torch.full((len(logits),), float(cfg.expected_size), device=logits.device)
     nce = losses.contrastive_loss(selector.pool(gates, states, batch.question), batch.question, cfg.nce_temperature)
     size = losses.size_loss(gates, expected)
     connectivity = losses.connectivity_loss(gates, pairs, expected)
