@@ -60,9 +60,6 @@ def index_build(
     from gfm.text.encoder import TextEncoder
 
     data = read_source(source, records)
-    if data.report is not None and data.report.malformed_triples:
-        shown = "; ".join(str(example) for example in data.report.examples[:3])
-        print(f"note: {data.report.malformed_triples} malformed triples left out, for example {shown}", file=sys.stderr)
     index = KGIndex.build(
         out,
         TextEncoder(encoder) if encoder else TextEncoder(),
@@ -74,6 +71,9 @@ def index_build(
         reader_counts=data.reader_counts(),
         progress=sys.stderr.isatty(),
     )
+    if not json_output and data.report is not None and data.report.malformed_triples:
+        shown = "; ".join(str(example) for example in data.report.examples[:3])
+        print(f"note: {data.report.malformed_triples} malformed triples left out, for example {shown}", file=sys.stderr)
     _print_info(index.info(), json_output)
 
 

@@ -285,3 +285,41 @@ def test_a_copied_folder_loads(folder: Path, tmp_path: Path):
 def test_the_digest_is_sha256_of_the_content(tmp_path: Path):
     (tmp_path / "f").write_bytes(b"abc")
     assert sha256(tmp_path / "f") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_save_after_one_that_was_killed_between_its_two_renames_may_be_killed_as_well(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer, newest = made(seed=1), made(seed=2)
+    real_replace = os.replace
+
+    def dies_at(name: str):
+        def replace(source: Any, target: Any) -> None:
+            if Path(target).name == name:
+                raise KeyboardInterrupt
+            real_replace(source, target)
+
+        return replace
+
+    monkeypatch.setattr(os, "replace", dies_at(WEIGHTS))
+    with pytest.raises(KeyboardInterrupt):
+        newer.save(folder)
+    monkeypatch.setattr(os, "replace", dies_at(CONFIG))
+    with pytest.raises(KeyboardInterrupt):
+        newest.save(folder)
+    monkeypatch.undo()
+    assert all(map(torch.equal, outputs(load_checkpoint(folder)), outputs(newer)))
+
+
+def test_another_encoder_is_refused_with_both_names() -> None:
+    made().check_encoder("renamed", "0123abcd")
+    with pytest.raises(InputError, match=r"'hash' \(0123abcd\) but 'other' \(ffff\)"):
+        made().check_encoder("other", "ffff")
+
+
+def test_a_missing_folder_below_an_existing_one_is_not_looked_for_on_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    assert "is no folder" in refused("checkpoints/absent")

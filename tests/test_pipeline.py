@@ -182,7 +182,7 @@ def test_checkpoints_say_what_they_are_and_where_they_come_from(root: Path) -> N
     final = load_checkpoint(root / "finetune" / "checkpoint")
     assert [c.info.phase for c in (pretrained, tuned, final)] == ["pretrain", "finetune-gnn", "selector"]
     assert [c.selector is None for c in (pretrained, tuned, final)] == [True, True, False]
-    assert final.info.parent == str(root / "pretrain" / "checkpoint")
+    assert final.info.parent == pretrained.sha256 != ""
     assert final.info.training["graphs"] == ["toy"]
     assert list(final.info.training["questions"].values()) == [4]
     assert len({c.info.encoder_fingerprint for c in (pretrained, tuned, final)}) == 1
@@ -260,7 +260,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(root: Path
         ("unfreeze=all", "'unfreeze' is 'all'; use gnn or none"),
         ("corpora=[]", "'corpora' is empty"),
         ("checkpoint=./nowhere", "'./nowhere' is no folder"),
-        ("trainer.logger=paper", "trainer.logger is 'paper'"),
+        ("trainer.logger=paper", "trainer.logger' is 'paper'"),
     ],
 )
 def test_finetuning_refuses_what_it_cannot_do(
@@ -272,6 +272,19 @@ def test_finetuning_refuses_what_it_cannot_do(
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert fragment in errors[0]
+
+
+def test_finetuning_with_labels_refuses_questions_that_have_none(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "q.json", json.dumps([{"id": 1, "question": "On which continent is Rome?"}]))
+    bare = f"corpora=[{{index: {root / 'index'}, questions: {tmp_path / 'q.json'}}}]"
+    with pytest.raises(SystemExit) as caught:
+        run_finetune(root, tmp_path / "out", bare)
+    assert caught.value.code == 2
+    assert "no question has supporting_documents" in capsys.readouterr().err
+    run_finetune(root, tmp_path / "free", bare, "unfreeze=none", "selector.supervised=false")
+    assert load_checkpoint(tmp_path / "free" / "checkpoint").selector is not None
 
 
 def test_finetuning_refuses_questions_of_another_corpus(

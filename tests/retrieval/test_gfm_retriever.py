@@ -338,7 +338,7 @@ def test_a_setting_out_of_range_is_refused_with_its_name_and_value(index: KGInde
 
 
 def test_an_unknown_seed_weighting_is_refused(index: KGIndex) -> None:
-    with pytest.raises(InputError, match="seed_weighting is 'log'"):
+    with pytest.raises(InputError, match="seed_weighting' is 'log'"):
         made(index, linking=LinkingConfig(seed_weighting="log")).retrieve(QUESTIONS[0])
 
 

@@ -67,8 +67,9 @@ def test_the_training_step_scores_the_answer_like_an_isolated_entity(zero_preser
     completion_step(gnn, graph, graph.train, LossConfig())
     assert edge_set(gnn.seen) == []
     assert gnn.logits.shape == (2, 3)
-    assert torch.equal(gnn.logits[0, B], gnn.logits[0, ALONE])  # (a, r, ?)
-    assert torch.equal(gnn.logits[1, A], gnn.logits[1, ALONE])  # (b, r⁻¹, ?)
+    # The states are bit for bit the same; the last matrix product may round each row differently.
+    torch.testing.assert_close(gnn.logits[0, B], gnn.logits[0, ALONE])  # (a, r, ?)
+    torch.testing.assert_close(gnn.logits[1, A], gnn.logits[1, ALONE])  # (b, r⁻¹, ?)
 
 
 def test_duplicates_go_and_every_other_edge_stays():

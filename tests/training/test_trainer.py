@@ -46,7 +46,7 @@ def test_a_warm_up_longer_than_the_run_never_reaches_the_full_rate():
 
 
 def test_an_unknown_logger_is_refused(tmp_path: Path):
-    with pytest.raises(InputError, match=r"trainer\.logger is 'tensorboard'; use csv or none"):
+    with pytest.raises(InputError, match=r"trainer\.logger' is 'tensorboard'; use csv or none"):
         make_trainer(TrainerConfig(logger="tensorboard"), tmp_path)
 
 
