@@ -14,7 +14,7 @@ from gfm.errors import InputError
 from gfm.kg.index import KGIndex
 from gfm.kg.readers import read_questions
 from gfm.nn.edges import RelationalEdges
-from gfm.nn.gnn import Seeds
+from gfm.nn.states import Seeds
 from gfm.retrieval.gfm_retriever import LinkedQuestions, QuestionLinker
 from gfm.text.encoder import TextEncoder
 from gfm.training.losses import undirected_pairs

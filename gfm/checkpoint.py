@@ -6,10 +6,12 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass, field
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -80,6 +82,13 @@ class Checkpoint:
         os.replace(temporary, folder / CONFIG)
         os.replace(waiting, folder / WEIGHTS)
         return folder
+
+    def in_dtype(self, dtype: torch.dtype) -> Checkpoint:
+        """The same model computing in `dtype`; a copy where that is not the type its weights have."""
+        if self.gnn.question_projection.weight.dtype == dtype:
+            return self
+        gnn, selector = deepcopy((self.gnn, self.selector))
+        return replace(self, gnn=gnn.to(dtype), selector=None if selector is None else selector.to(dtype))
 
     def check_encoder(self, name: str, fingerprint: str) -> None:
         """Refuses an encoder that did not make the embeddings this model was trained on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -36,6 +37,11 @@ Threshold = Annotated[
 DenseWeight = Annotated[
     float, typer.Option(help="Weight of dense similarity in document scores: 0 graph alone, 1 dense alone.")
 ]
+FrontierBudget = Annotated[
+    float | None,
+    typer.Option(help="Entities that carry a state after each layer: a share below 1 or a number; all if absent."),
+]
+Dtype = Annotated[str, typer.Option(help="float32, or bfloat16: half the memory, faster where the processor has it.")]
 
 
 @app.callback()
@@ -93,6 +99,8 @@ def retrieve(
     top_k: Annotated[int, typer.Option(help="Documents to return.")] = 5,
     threshold: Threshold = None,
     dense_weight: DenseWeight = RetrievalConfig.dense_weight,
+    frontier_budget: FrontierBudget = None,
+    dtype: Dtype = RetrievalConfig.dtype,
     budget_tokens: Annotated[int, typer.Option(help="Tokens of the prompt.")] = 2000,
     encoder: Encoder = None,
     json_output: Json = False,
@@ -103,7 +111,9 @@ def retrieve(
     from gfm.text.encoder import TextEncoder
 
     check_question(question, top_k)
-    config = RetrievalConfig(threshold=threshold, dense_weight=dense_weight)
+    config = RetrievalConfig(
+        threshold=threshold, dense_weight=dense_weight, frontier_budget=frontier_budget, dtype=dtype
+    )
     retriever = GFMRetriever.from_pretrained(checkpoint, index, TextEncoder(encoder) if encoder else None, config)
     found = retriever.retrieve(question, top_k)
     prompt = found.prompt(budget_tokens)
@@ -122,6 +132,8 @@ def evaluate(
     ] = None,
     threshold: Threshold = None,
     dense_weight: DenseWeight = RetrievalConfig.dense_weight,
+    frontier_budget: FrontierBudget = None,
+    dtype: Dtype = RetrievalConfig.dtype,
     encoder: Encoder = None,
     json_output: Json = False,
 ) -> None:
@@ -137,7 +149,9 @@ def evaluate(
     used = TextEncoder(encoder or opened.encoder_name)
     methods = []
     if checkpoint is not None:
-        config = RetrievalConfig(threshold=threshold, dense_weight=dense_weight)
+        config = RetrievalConfig(
+            threshold=threshold, dense_weight=dense_weight, frontier_budget=frontier_budget, dtype=dtype
+        )
         methods.append(gfm_method(GFMRetriever.from_pretrained(checkpoint, opened, used, config)))
     methods += [bm25_method(opened), dense_method(opened, used)]
     table = compare(opened, asked, methods, _bar)
@@ -149,6 +163,8 @@ def evaluate(
 
 def main() -> None:
     """Runs the command line; a mistake of the user is one line on stderr and exit code 2."""
+    # Read by torch when it is imported: large buffers in huge pages, about half the time of memory-bound work.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
         app()
     except InputError as error:

@@ -157,7 +157,12 @@ class LinkingConfig:
 
 @dataclass
 class RetrievalConfig:
-    """Inference. `threshold` δ; `dense_weight` 0 ranks documents by the graph alone, 1 by dense similarity alone."""
+    """Inference. `threshold` δ; `dense_weight` 0 ranks documents by the graph alone, 1 by dense similarity alone.
+
+    `frontier_budget` bounds the entities that carry a state after each layer: a share of the graph below 1, a number
+    from 1 on, None for all that are reached. `dtype` is that of the model; bfloat16 halves its memory and is faster
+    only where the processor computes in it.
+    """
 
     linking: LinkingConfig = field(default_factory=LinkingConfig)
     threshold: float | None = None  # None: the checkpoint's own, else 0.5
@@ -166,8 +171,16 @@ class RetrievalConfig:
     max_hops: int = 3
     beam: int = 20
     max_paths: int = 20
+    frontier_budget: float | None = None
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
+        if self.frontier_budget is not None and not 0 < self.frontier_budget < math.inf:
+            raise InputError(
+                f"config key 'retrieval.frontier_budget' is {self.frontier_budget}; it must be a share of the entities "
+                "below 1 or a number of them"
+            )
+        _one_of("retrieval.dtype", self.dtype, "float32", "bfloat16")
         if self.threshold is not None:
             _within("retrieval.threshold", self.threshold, 0, 1)
         _within("retrieval.dense_weight", self.dense_weight, 0, 1)

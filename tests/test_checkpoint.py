@@ -18,8 +18,9 @@ from gfm.checkpoint import CONFIG, PENDING, WEIGHTS, Checkpoint, CheckpointInfo,
 from gfm.config import ModelConfig
 from gfm.errors import InputError
 from gfm.nn.edges import RelationalEdges
-from gfm.nn.gnn import QueryConditionedGNN, Seeds
+from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.selector import SubgraphSelector
+from gfm.nn.states import Seeds
 
 TEXT, MODEL = 6, ModelConfig(hidden_dim=4, num_layers=2, zero_preserving=True)
 
@@ -323,3 +324,17 @@ def test_a_missing_folder_below_an_existing_one_is_not_looked_for_on_the_hub(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "checkpoints").mkdir()
     assert "is no folder" in refused("checkpoints/absent")
+
+
+@pytest.mark.parametrize("selector", [True, False])
+def test_another_type_makes_a_copy_and_leaves_the_checkpoint_as_it_was(folder: Path, selector: bool) -> None:
+    original = load_checkpoint(made(selector=selector).save(folder))
+    before = outputs(original)
+    half = original.in_dtype(torch.bfloat16)
+    assert (half.info, half.sha256, half.gnn.training) == (original.info, original.sha256, False)
+    for checkpoint, dtype in ((half, torch.bfloat16), (original, torch.float32)):
+        assert (checkpoint.selector is not None) == selector
+        parts = [part for part in (checkpoint.gnn, checkpoint.selector) if part is not None]
+        assert {parameter.dtype for part in parts for parameter in part.parameters()} == {dtype}
+    assert all(map(torch.equal, outputs(original), before))
+    assert original.in_dtype(torch.float32) is original

@@ -145,6 +145,35 @@ def test_a_value_outside_its_range_is_refused(override: str, bounds: str):
     assert bounds in message and override.rpartition("=")[0].split(".")[-1] in message
 
 
+NEEDED = ["checkpoint=a", "index=b", "questions=c"]  # what an inference config cannot do without
+
+
+@pytest.mark.parametrize("value", ["0", "-0.1", "-5", ".inf", "-.inf", ".nan"])
+def test_a_frontier_budget_that_is_neither_share_nor_number_is_refused(value: str):
+    message = refused(None, *NEEDED, f"retrieval.frontier_budget={value}", schema=InferenceConfig)
+    assert "'retrieval.frontier_budget' is" in message and "share" in message
+
+
+@pytest.mark.parametrize(
+    ("value", "read"), [("0.1", 0.1), ("1", 1.0), ("5000", 5000.0), ("1e-9", 1e-9), ("null", None)]
+)
+def test_a_frontier_budget_is_a_share_or_a_number(value: str, read: float | None):
+    cfg = load_config(None, [*NEEDED, f"retrieval.frontier_budget={value}"], InferenceConfig)
+    assert cfg.retrieval.frontier_budget == read
+    assert load_config(None, NEEDED, InferenceConfig).retrieval.frontier_budget is None
+
+
+@pytest.mark.parametrize("value", ["float64", "float16", "half", "''", "BFLOAT16", "load"])
+def test_a_type_the_model_does_not_compute_in_is_refused(value: str):
+    message = refused(None, *NEEDED, f"retrieval.dtype={value}", schema=InferenceConfig)
+    assert "'retrieval.dtype' is" in message and "float32 or bfloat16" in message
+
+
+@pytest.mark.parametrize("value", ["float32", "bfloat16"])
+def test_the_types_the_model_computes_in_are_accepted(value: str):
+    assert load_config(None, [*NEEDED, f"retrieval.dtype={value}"], InferenceConfig).retrieval.dtype == value
+
+
 def test_the_ends_of_a_range_belong_to_it():
     cfg = load_config(None, ["loss.alpha_bce=1", "loss.num_negatives=0", "trainer.max_steps=1"], PretrainConfig)
     assert (cfg.loss.alpha_bce, cfg.loss.num_negatives, cfg.trainer.max_steps) == (1.0, 0, 1)

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
+from scipy.sparse import coo_array
 from torch import Tensor
 
 from gfm.errors import InputError
@@ -134,6 +136,22 @@ class KnowledgeGraph:
         edge_index = torch.cat([self.edge_index, self.edge_index.flip(0)], dim=1)
         return edge_index, torch.cat([self.edge_type, self.edge_type + self.num_relations])
 
+    def edges_from(self, entities: Tensor) -> Tensor:
+        """Ids of the triples whose head is one of `entities (n,)`, distinct ids; costs nothing per other triple."""
+        return _rows_of(self._by_head, entities)
+
+    def edges_into(self, entities: Tensor) -> Tensor:
+        """Ids of the triples whose tail is one of `entities (n,)`, distinct ids."""
+        return _rows_of(self._by_tail, entities)
+
+    @cached_property
+    def _by_head(self) -> tuple[Tensor, Tensor]:
+        return _grouped(self.edge_index[0], self.num_entities)
+
+    @cached_property
+    def _by_tail(self) -> tuple[Tensor, Tensor]:
+        return _grouped(self.edge_index[1], self.num_entities)
+
     def relation_texts(self) -> list[str]:
         """Texts to embed: every direct name, then `"inverse of <name>"` for every inverse."""
         return [*self.relation_names, *(f"inverse of {name}" for name in self.relation_names)]
@@ -163,6 +181,23 @@ def _check_ids(kind: str, ids: Tensor, count: int) -> None:
             f"{kind} ids run from {int(ids.min())} to {int(ids.max())} but there are {count} {kind} names; "
             "every id needs a name"
         )
+
+
+def _grouped(entity: Tensor, num_entities: int) -> tuple[Tensor, Tensor]:
+    """Where each entity's triples begin `(V + 1,)`, and the triples' ids grouped by entity `(E,)`."""
+    columns = np.arange(len(entity))
+    rows = coo_array(
+        (np.ones(len(entity), dtype=np.int8), (entity.numpy(), columns)), shape=(num_entities, len(entity))
+    ).tocsr()
+    return torch.from_numpy(rows.indptr).long(), torch.from_numpy(rows.indices).long()
+
+
+def _rows_of(grouped: tuple[Tensor, Tensor], entities: Tensor) -> Tensor:
+    indptr, ids = grouped
+    begin = indptr[entities]
+    count = indptr[entities + 1] - begin
+    first = torch.repeat_interleave(begin - (count.cumsum(0) - count), count)
+    return ids[first + torch.arange(len(first))]
 
 
 def _ids_by_name(kind: str, names: Sequence[str]) -> dict[str, int]:

@@ -115,11 +115,12 @@ def _from_graph(
     )
     types: Sequence[str | None] = graph.entity_types or [None] * graph.num_entities
     entity_rows = [{"name": n, "type": t} for n, t in zip(graph.entity_names, types, strict=True)]
-    triple_rows = [dict(zip(("head", "relation", "tail"), triple, strict=True)) for triple in graph.triples()]
+    entities = _table(entity_rows, pa.schema([("name", _STRING), ("type", _STRING)]))
+    relations = _table([{"name": name} for name in graph.relation_names], pa.schema([("name", _STRING)]))
     tables = {
-        "entities": _table(entity_rows, pa.schema([("name", _STRING), ("type", _STRING)])),
-        "relations": _table([{"name": name} for name in graph.relation_names], pa.schema([("name", _STRING)])),
-        "triples": _table(triple_rows, pa.schema(list(_TRIPLE))),
+        "entities": entities,
+        "relations": relations,
+        "triples": _triples_table(graph, entities["name"], relations["name"]),
         "mentions": _table(
             [{"entity": name, "title": title} for name, title in pairs],
             pa.schema([("entity", _STRING), ("title", _STRING)]),
@@ -185,6 +186,13 @@ def _manifest(
 def _documents_table(documents: Sequence[Document]) -> pa.Table:
     rows = [{"row": i, "title": d.title, "text": d.text} for i, d in enumerate(documents)]
     return _table(rows, pa.schema([("row", pa.int64()), ("title", _STRING), ("text", _STRING)]))
+
+
+def _triples_table(graph: KnowledgeGraph, entities: pa.ChunkedArray, relations: pa.ChunkedArray) -> pa.Table:
+    """The triples by name, from columns: a dictionary for each of millions would take gigabytes."""
+    head, tail = (entities.take(pa.array(ids)) for ids in graph.edge_index.numpy())
+    relation = relations.take(pa.array(graph.edge_type.numpy()))
+    return pa.table([head, relation, tail], schema=pa.schema(list(_TRIPLE)))
 
 
 def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:

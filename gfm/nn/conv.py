@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter
 
-from gfm.nn.edges import RelationalEdges
-from gfm.nn.layers import linear_of_concat, two_layer_mlp
+from gfm.nn.frontier import Hop
+from gfm.nn.layers import rows_per_chunk, two_layer_mlp
 from gfm.nn.relational_spmm import relational_spmm
-
-
-class SeedStates(NamedTuple):
-    """The start state `Z^0` (Eq. 1) in sparse form: row `s` belongs to `entity[s]` of `question[s]`."""
-
-    entity: Tensor
-    question: Tensor
-    state: Tensor
+from gfm.nn.row_update import update_rows
+from gfm.nn.states import SeedStates
 
 
 class RelationalConv(MessagePassing):
@@ -39,7 +32,7 @@ class RelationalConv(MessagePassing):
             otherwise bias and LayerNorm.
         fused: whether message and aggregation run as one operation.
 
-    Shapes: entity states `(V, B, d)`, relation states `(num_edge_types, d)`.
+    Shapes: entity states in `(n, B, d)` and out `(n', B, d)`, relation states `(R, d)`.
     """
 
     def __init__(self, hidden_dim: int, zero_preserving: bool = True, fused: bool = True) -> None:
@@ -49,15 +42,22 @@ class RelationalConv(MessagePassing):
         self.linear = nn.Linear(2 * hidden_dim, hidden_dim, bias=not zero_preserving)
         self.norm: nn.Module = nn.RMSNorm(hidden_dim, eps=1e-6) if zero_preserving else nn.LayerNorm(hidden_dim)
 
-    def forward(self, x: Tensor, relation_state: Tensor, seeds: SeedStates, edges: RelationalEdges) -> Tensor:
-        """Returns the next entity states `(V, B, d)`."""
-        relation = self.relation_projection(relation_state).to(x.dtype)
+    def forward(self, x: Tensor, relation: Tensor, seeds: SeedStates, hop: Hop) -> Tensor:
+        """Returns the next states of the hop's destinations.
+
+        Args:
+            x: states of the hop's sources `(n, B, d)`.
+            relation: projected relation states `g(R)`, numbered as the hop's edges are.
+            seeds: start states, numbered as the hop's destinations are.
+            hop: which rows and edges the layer touches.
+        """
+        relation = relation.to(x.dtype)
         if self.fused:
-            return self.update(relational_spmm(x, relation, edges), x, seeds)
-        edge_index, edge_type = edges.kept
-        size = (edges.num_nodes, edges.num_nodes)
+            return self.update(seeds.add_to(relational_spmm(x, relation, hop.edges)), x, hop)
+        edge_index, edge_type = hop.edges.kept
+        size = (len(x), hop.edges.num_nodes)
         out: Tensor = self.propagate(
-            edge_index, x=x, relation=relation, edge_type=edge_type, state=x, seeds=seeds, size=size
+            edge_index, x=(x, None), relation=relation, edge_type=edge_type, state=x, seeds=seeds, hop=hop, size=size
         )
         return out
 
@@ -65,11 +65,29 @@ class RelationalConv(MessagePassing):
         """Eq. 2: the source's state modulated by the relation, `(E, B, d)`."""
         return x_j * relation[edge_type].unsqueeze(1)
 
-    def aggregate(self, inputs: Tensor, index: Tensor, dim_size: int | None = None) -> Tensor:
-        """Sums messages into their destinations, `(V, B, d)`."""
-        return scatter(inputs, index, dim=0, dim_size=dim_size, reduce="sum")
+    def aggregate(self, inputs: Tensor, index: Tensor, seeds: SeedStates, dim_size: int | None = None) -> Tensor:
+        """Sums messages and the start state into their destinations, `(n', B, d)`."""
+        return seeds.add_to(scatter(inputs, index.long(), dim=0, dim_size=dim_size, reduce="sum"))
 
-    def update(self, aggregated: Tensor, state: Tensor, seeds: SeedStates) -> Tensor:
-        """Eq. 3: adds the start state, then linear, norm, activation and residual."""
-        aggregated = aggregated.index_put((seeds.entity, seeds.question), seeds.state, accumulate=True)
-        return F.relu(self.norm(linear_of_concat(self.linear, state, aggregated).to(state.dtype))) + state
+    def update(self, aggregated: Tensor, state: Tensor, hop: Hop) -> Tensor:
+        """Eq. 3: linear, norm, activation and residual. Without gradients `aggregated` is overwritten, in chunks."""
+        if hop.carried is not None:
+            state = state.index_select(0, hop.carried)
+        if torch.is_grad_enabled():
+            return update_rows(self._linear(aggregated, state, hop.carried_to), self.norm, state, hop.carried_to)
+        size = rows_per_chunk(aggregated)
+        for start in range(0, len(aggregated), size):
+            rows, own, to = aggregated[start : start + size], state[start : start + size], None
+            if hop.carried_to is not None:
+                bounds = torch.tensor([start, start + size], device=state.device)
+                first, last = torch.searchsorted(hop.carried_to, bounds).tolist()
+                own, to = state[first:last], hop.carried_to[first:last] - start
+            update_rows(self._linear(rows, own, to), self.norm, own, to, out=rows)
+        return aggregated
+
+    def _linear(self, aggregated: Tensor, state: Tensor, to: Tensor | None) -> Tensor:
+        """`W [Z ‖ A] = W_A A + W_Z Z`, where `Z` is `state` at the rows `to`, elsewhere zero and not multiplied."""
+        for_state, for_sum = self.linear.weight.split(state.size(-1), dim=1)
+        out, own = F.linear(aggregated, for_sum, self.linear.bias), F.linear(state, for_state)
+        # In place: no gradient reads the value before.
+        return (out.add_(own) if to is None else out.index_add_(0, to, own)).to(state.dtype)

@@ -1,4 +1,4 @@
-"""The edges of one graph in the orders that propagation and its gradients read them in."""
+"""The edges of one graph, grouped in the orders that propagation and its gradients read them in."""
 
 from __future__ import annotations
 
@@ -6,31 +6,47 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-RELATION_BLOCK = 512
-"""Edges per unit of parallel work in the gradient of relation states; evens out frequent relations."""
+BLOCK = 512
+"""Edges per unit of parallel work: a hub or a frequent relation is summed in several pieces, not by one thread."""
+
+CHUNKS = 64
+"""Shares of about equal work that a group's blocks are dealt out in; more than the cores of most machines."""
 
 
-class EdgeOrder(NamedTuple):
-    """Edges grouped by one endpoint: `indptr (N + 1,)`, then per edge the other endpoint, relation and original id."""
+class EdgeGroups(NamedTuple):
+    """Edges sorted by one key (a destination, a source or a relation) and cut into blocks of one key each.
 
-    indptr: np.ndarray
-    neighbour: np.ndarray
-    relation: np.ndarray
-    edge: np.ndarray
+    All index tensors are int32 on the device of the edges: at 10⁷ edges the three orders of a graph take 0.4 GB.
 
+    Attributes:
+        first: `(E,)` row of the first factor of every edge's product, in sorted order.
+        second: `(E,)` row of the second factor.
+        edge: `(E,)` original number of the edge, what a mask is read by.
+        indptr: `(G + 1,)` where each key's edges begin.
+        block_ptr: `(N + 1,)` where each block's edges begin; keys without edges have one empty block.
+        block_row: `(N,)` the key where its sum is the block's alone, else `-1 - i` for row `i` of the partial sums.
+        shared_key: `(M,)` int64 keys that have more edges than one block, rising.
+        partial_owner: `(P,)` int64, for each partial sum the row of its key in `shared_key`.
+        chunk_ptr: `(CHUNKS + 1,)` first block of each share of the work.
+    """
 
-class RelationOrder(NamedTuple):
-    """Edges grouped by relation and cut into blocks of at most `RELATION_BLOCK` edges of one relation."""
+    first: Tensor
+    second: Tensor
+    edge: Tensor
+    indptr: Tensor
+    block_ptr: Tensor
+    block_row: Tensor
+    shared_key: Tensor
+    partial_owner: Tensor
+    chunk_ptr: Tensor
 
-    block_ptr: np.ndarray
-    block_relation: np.ndarray
-    source: np.ndarray
-    target: np.ndarray
-    edge: np.ndarray
+    @property
+    def num_keys(self) -> int:
+        """Number of sums, empty ones included."""
+        return len(self.indptr) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +57,12 @@ class RelationalEdges:
     leaving out a batch's training edges never sorts again.
 
     Attributes:
-        edge_index: `(2, E)` int64, messages flow from row 0 to row 1.
-        edge_type: `(E,)` int64 in `[0, num_edge_types)`.
+        edge_index: `(2, E)` integer, messages flow from row 0 to row 1.
+        edge_type: `(E,)` integer in `[0, num_edge_types)`.
+        num_nodes: V, the number of destinations.
+        num_edge_types: R, the number of relation states.
         keep: `(E,)` bool, False where an edge carries no message; None keeps all.
+        num_sources: number of rows that messages are read from; None: the destinations themselves.
     """
 
     edge_index: Tensor
@@ -51,7 +70,8 @@ class RelationalEdges:
     num_nodes: int
     num_edge_types: int
     keep: Tensor | None = None
-    _orders: dict[str, EdgeOrder | RelationOrder] = field(default_factory=dict, repr=False)
+    num_sources: int | None = None
+    _groups: dict[str, EdgeGroups] = field(default_factory=dict, repr=False)
 
     @property
     def num_edges(self) -> int:
@@ -63,9 +83,12 @@ class RelationalEdges:
         return replace(self, keep=keep)
 
     def to(self, device: torch.device | str) -> RelationalEdges:
-        """The same edges on another device."""
+        """The same edges on another device; orders that were made on another one stay behind."""
+        if self.edge_index.device == torch.device(device):
+            return self
         keep = None if self.keep is None else self.keep.to(device)
-        return replace(self, edge_index=self.edge_index.to(device), edge_type=self.edge_type.to(device), keep=keep)
+        moved = (self.edge_index.to(device), self.edge_type.to(device))
+        return replace(self, edge_index=moved[0], edge_type=moved[1], keep=keep, _groups={})
 
     @cached_property
     def kept(self) -> tuple[Tensor, Tensor]:
@@ -74,40 +97,62 @@ class RelationalEdges:
             return self.edge_index, self.edge_type
         return self.edge_index[:, self.keep], self.edge_type[self.keep]
 
-    def by_endpoint(self, row: int) -> EdgeOrder:
-        """Edges grouped by their source (`row=0`) or destination (`row=1`)."""
-        key = f"endpoint{row}"
-        if key not in self._orders:
-            own, other = self.edge_index[row].cpu().numpy(), self.edge_index[1 - row].cpu().numpy()
-            edge = np.argsort(own, kind="stable")
-            indptr = np.zeros(self.num_nodes + 1, dtype=np.int64)
-            np.cumsum(np.bincount(own, minlength=self.num_nodes), out=indptr[1:])
-            relation = self.edge_type.cpu().numpy()
-            self._orders[key] = EdgeOrder(indptr, other[edge], relation[edge], edge)
-        order = self._orders[key]
-        assert isinstance(order, EdgeOrder)
-        return order
+    @property
+    def by_destination(self) -> EdgeGroups:
+        """Grouped by destination, products of source and relation: the forward pass."""
+        return self._grouped("destination", self.edge_index[1], self.num_nodes, self.edge_index[0], self.edge_type)
 
-    def by_relation(self) -> RelationOrder:
-        """Edges grouped by relation, in blocks."""
-        if "relation" not in self._orders:
-            relation = self.edge_type.cpu().numpy()
-            edge = np.argsort(relation, kind="stable")
-            counts = np.bincount(relation, minlength=self.num_edge_types)
-            blocks = -(-counts // RELATION_BLOCK)
-            block_relation = np.repeat(np.arange(self.num_edge_types), blocks)
-            nth = np.arange(len(block_relation)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
-            starts = (np.cumsum(counts) - counts)[block_relation] + nth * RELATION_BLOCK
-            block_ptr = np.append(starts, len(edge)).astype(np.int64)
-            source, target = self.edge_index.cpu().numpy()
-            self._orders["relation"] = RelationOrder(block_ptr, block_relation, source[edge], target[edge], edge)
-        order = self._orders["relation"]
-        assert isinstance(order, RelationOrder)
-        return order
+    @property
+    def by_source(self) -> EdgeGroups:
+        """Grouped by source, products of destination and relation: the gradient of entity states."""
+        num_sources = self.num_nodes if self.num_sources is None else self.num_sources
+        return self._grouped("source", self.edge_index[0], num_sources, self.edge_index[1], self.edge_type)
 
-    @cached_property
-    def keep_array(self) -> np.ndarray:
-        """The mask as a numpy array in original edge order, all True where there is none."""
-        if self.keep is None:
-            return np.ones(self.num_edges, dtype=np.bool_)
-        return self.keep.cpu().numpy()
+    @property
+    def by_relation(self) -> EdgeGroups:
+        """Grouped by relation, products of source and destination: the gradient of relation states."""
+        return self._grouped("relation", self.edge_type, self.num_edge_types, *self.edge_index)
+
+    def _grouped(self, name: str, key: Tensor, num_keys: int, first: Tensor, second: Tensor) -> EdgeGroups:
+        if name not in self._groups:
+            indptr, edge = sort_by_key(key, num_keys)
+            first, second = first.to(torch.int32)[edge], second.to(torch.int32)[edge]
+            self._groups[name] = EdgeGroups(first, second, edge, indptr, *_blocks(indptr))
+        return self._groups[name]
+
+
+def sort_by_key(key: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
+    """Stable sort of small integers: where each key begins `(num_keys + 1,)`, and the sorted order `(E,)`; int32.
+
+    On the CPU one counting pass, several times faster than a comparison sort.
+    """
+    if key.device.type == "cpu":
+        from gfm.nn.cpu_kernels import counting_sort
+
+        indptr, order = torch.zeros(num_keys + 1, dtype=torch.int32), torch.empty(len(key), dtype=torch.int32)
+        counting_sort(key.contiguous().numpy(), indptr.numpy(), order.numpy())
+        return indptr, order
+    counts = torch.bincount(key.long(), minlength=num_keys)
+    indptr = torch.zeros(num_keys + 1, dtype=torch.int64, device=key.device)
+    torch.cumsum(counts, 0, out=indptr[1:])
+    return indptr.int(), torch.argsort(key, stable=True).int()
+
+
+def _blocks(indptr: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Cuts every key's edges into blocks of at most `BLOCK`; returns the last five fields of `EdgeGroups`."""
+    num_keys, device = len(indptr) - 1, indptr.device
+    count = indptr.diff()
+    blocks = torch.clamp(torch.div(count + BLOCK - 1, BLOCK, rounding_mode="floor"), min=1)
+    key = torch.repeat_interleave(torch.arange(num_keys, device=device), blocks)
+    nth = torch.arange(len(key), device=device) - torch.repeat_interleave(blocks.cumsum(0) - blocks, blocks)
+    block_ptr = torch.cat([indptr[:-1][key] + nth * BLOCK, indptr[-1:]])
+    shared_key = (blocks > 1).nonzero().squeeze(1)
+    partial_owner = torch.repeat_interleave(torch.arange(len(shared_key), device=device), blocks[shared_key])
+    row = key.clone()
+    row[(blocks > 1)[key]] = -1 - torch.arange(len(partial_owner), device=device)
+    # Writing a row costs about as much as two messages.
+    work = block_ptr + 2 * torch.arange(len(block_ptr), device=device)
+    wanted = torch.linspace(0, float(work[-1]), CHUNKS + 1, dtype=torch.float64, device=device).long()
+    chunk_ptr = torch.searchsorted(work.long(), wanted)
+    chunk_ptr[0], chunk_ptr[-1] = 0, len(key)
+    return block_ptr.int(), row.int(), shared_key, partial_owner, chunk_ptr.int()

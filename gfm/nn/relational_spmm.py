@@ -4,55 +4,80 @@
 
     out[v, b, :] = sum over edges (u, r, v) of x[u, b, :] * rel[r, :]
 
-Three implementations agree: `reference` materialises every message and is the truth for tests; `chunked` works on
-any device in bounded memory; `numba` runs compiled loops over grouped edges on the CPU and writes no message at all.
+Four implementations agree: `reference` materialises every message and is the truth for tests; `chunked` works for any
+type on any device in bounded memory; `numba` (CPU) and `triton` (GPU) run compiled loops over grouped edges and write
+no message at all.
 """
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from gfm.nn.edges import RelationalEdges
+from gfm.nn.edges import EdgeGroups, RelationalEdges
 
 CHUNK_ELEMENTS = 1 << 22
 """Numbers in one chunk of messages: 16 MiB in float32, small enough to stay near the cache."""
+
+BACKENDS = ("auto", "numba", "triton", "chunked", "reference")
 
 
 def relational_spmm(x: Tensor, rel: Tensor, edges: RelationalEdges, backend: str = "auto") -> Tensor:
     """Sums relation-modulated neighbour states into every destination (Eq. 2, 3).
 
     Args:
-        x: entity states `(V, B, d)`.
-        rel: relation states `(num_edge_types, d)`.
+        x: entity states `(num_sources, B, d)`.
+        rel: relation states `(num_edge_types, d)` of the same type.
         edges: edges with inverses; masked ones carry nothing.
-        backend: `"auto"` (numba for float32 on the CPU, else chunked), `"numba"`, `"chunked"` or `"reference"`.
+        backend: `"auto"` (numba on the CPU, triton on a GPU where it is installed, else chunked), or one of
+            `BACKENDS`.
 
     Returns:
-        `(V, B, d)`; exactly zero where no message arrives or all arriving states are zero.
+        `(num_nodes, B, d)`; exactly zero where no message arrives or all arriving states are zero. Sums are float32
+        for bfloat16 input.
 
     Raises:
-        ValueError: an unknown backend, or numba asked for anything but float32 on the CPU.
+        ValueError: an unknown backend, or one asked for a type or a device that it does not have.
     """
-    fits_numba = x.device.type == "cpu" and x.dtype == rel.dtype == torch.float32
     if backend == "auto":
-        backend = "numba" if fits_numba else "chunked"
+        backend = best_backend(x)
+    if backend not in BACKENDS:
+        raise ValueError(f"backend {backend!r} is unknown; use {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}")
     if backend == "reference":
         return _reference(x, rel, edges)
-    if backend == "numba" and not fits_numba:
-        raise ValueError(f"backend 'numba' needs float32 on the CPU, got {x.dtype} on {x.device}; use 'chunked'")
-    if backend not in ("numba", "chunked"):
-        raise ValueError(f"backend {backend!r} is unknown; use auto, numba, chunked or reference")
-    out: Tensor = _RelationalSum.apply(x, rel, edges, backend)
+    if backend == "numba" and not _fits_numba(x):
+        raise ValueError(
+            f"backend 'numba' needs float32, float64 or bfloat16 on the CPU, got {x.dtype} on {x.device}; use 'chunked'"
+        )
+    out: Tensor = _RelationalSum.apply(x, rel.to(x.dtype), edges, backend)
     return out
+
+
+def best_backend(x: Tensor) -> str:
+    """The fastest backend for the type and device of `x`."""
+    if _fits_numba(x):
+        return "numba"
+    if x.device.type == "cuda" and x.dtype in (torch.float32, torch.bfloat16) and _has_triton():
+        return "triton"
+    return "chunked"
+
+
+def _fits_numba(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64, torch.bfloat16)
+
+
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 def _reference(x: Tensor, rel: Tensor, edges: RelationalEdges) -> Tensor:
     (source, target), edge_type = edges.kept
     messages = x[source] * rel[edge_type].unsqueeze(1)
-    return torch.zeros_like(x).index_add(0, target, messages)
+    return x.new_zeros(edges.num_nodes, *x.shape[1:]).index_add(0, target, messages)
 
 
 class _RelationalSum(torch.autograd.Function):
@@ -62,51 +87,55 @@ class _RelationalSum(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, rel: Tensor, edges: RelationalEdges, backend: str) -> Tensor:
         ctx.save_for_backward(x, rel)
         ctx.edges, ctx.backend = edges, backend
-        return _sum_messages(x, rel, edges, 1, backend)
+        return _sum(edges.by_destination, edges.keep, x, rel, backend)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, rel = ctx.saved_tensors
-        grad_x = _sum_messages(grad, rel, ctx.edges, 0, ctx.backend) if ctx.needs_input_grad[0] else None
-        grad_rel = _relation_gradient(x, grad, rel, ctx.edges, ctx.backend) if ctx.needs_input_grad[1] else None
+        edges, backend = ctx.edges, ctx.backend
+        grad_x = grad_rel = None
+        if ctx.needs_input_grad[0]:
+            grad_x = _sum(edges.by_source, edges.keep, grad, rel, backend)
+        if ctx.needs_input_grad[1]:
+            grad_rel = _sum(edges.by_relation, edges.keep, x, grad, backend)
         return grad_x, grad_rel, None, None
 
 
-def _sum_messages(x: Tensor, rel: Tensor, edges: RelationalEdges, into: int, backend: str) -> Tensor:
-    """Messages summed into row `into` of `edge_index`; `into=0` is the transposed graph, the gradient of `x`."""
-    out = torch.zeros(x.shape, dtype=x.dtype, device=x.device)
-    if backend == "numba":
-        from gfm.nn.kernels import sum_messages
+def _sum(groups: EdgeGroups, keep: Tensor | None, a: Tensor, b: Tensor, backend: str) -> Tensor:
+    """Per key the sum of `a[first] * b[second]`: `(G, B, d)` where `b (R, d)` serves all questions.
 
-        order = edges.by_endpoint(into)
-        arrays = (t.detach().contiguous().numpy() for t in (x, rel))
-        sum_messages(order.indptr, order.neighbour, order.relation, order.edge, edges.keep_array, *arrays, out.numpy())
-        return out
-    edge_index, edge_type = edges.kept
-    for part in _chunks(edge_index.size(1), x):
-        source, target = edge_index[1 - into, part], edge_index[into, part]
-        out.index_add_(0, target, x[source] * rel[edge_type[part]].unsqueeze(1))
+    Where both factors are entity states `(N, B, d)`, the sum runs over the questions as well: `(G, d)`.
+    """
+    shape = a.shape[1:] if b.dim() == 2 else a.shape[2:]
+    accumulator = torch.float64 if a.dtype == torch.float64 else torch.float32
+    if backend == "chunked":
+        total = a.new_zeros(groups.num_keys, *shape, dtype=accumulator)
+        _sum_in_chunks(groups, keep, a, b, total)
+        return total.to(a.dtype)
+    if backend == "numba":
+        from gfm.nn.cpu_kernels import launch
+    else:
+        from gfm.nn.gpu_kernels import launch
+    out = a.new_empty(groups.num_keys, *shape)
+    partial = a.new_empty(len(groups.partial_owner), *shape, dtype=accumulator)
+    launch(groups, keep, a.contiguous(), b.contiguous(), out, partial)
+    if len(partial):
+        total = partial.new_zeros(len(groups.shared_key), *shape).index_add_(0, groups.partial_owner, partial)
+        out[groups.shared_key] = total.to(out.dtype)
     return out
 
 
-def _relation_gradient(x: Tensor, grad: Tensor, rel: Tensor, edges: RelationalEdges, backend: str) -> Tensor:
-    if backend == "numba":
-        from gfm.nn.kernels import sum_relation_products
-
-        order = edges.by_relation()
-        arrays = (t.detach().contiguous().numpy() for t in (x, grad))
-        partial = torch.zeros(len(order.block_relation), rel.size(1), dtype=rel.dtype)
-        sum_relation_products(
-            order.block_ptr, order.source, order.target, order.edge, edges.keep_array, *arrays, partial.numpy()
-        )
-        return torch.zeros_like(rel).index_add_(0, torch.from_numpy(order.block_relation), partial)
-    out = torch.zeros_like(rel)
-    (source, target), edge_type = edges.kept
-    for part in _chunks(source.numel(), x):
-        out.index_add_(0, edge_type[part], (x[source[part]] * grad[target[part]]).sum(1))
-    return out
-
-
-def _chunks(num_edges: int, x: Tensor) -> list[slice]:
-    size = max(1, CHUNK_ELEMENTS // max(1, x[0].numel())) if len(x) else 1
-    return [slice(start, start + size) for start in range(0, num_edges, size)]
+def _sum_in_chunks(groups: EdgeGroups, keep: Tensor | None, a: Tensor, b: Tensor, total: Tensor) -> None:
+    key = torch.repeat_interleave(torch.arange(groups.num_keys, device=a.device), groups.indptr.diff())
+    first, second = groups.first, groups.second
+    if keep is not None:
+        kept = keep[groups.edge]
+        key, first, second = key[kept], first[kept], second[kept]
+    size = max(1, CHUNK_ELEMENTS // max(1, a[:1].numel()))
+    for part in zip(*(column.split(size) for column in (key, first, second)), strict=True):
+        rows = a[part[1]].to(total.dtype)
+        if b.dim() == 2:
+            total.index_add_(0, part[0], rows * b[part[2]].unsqueeze(1))
+        else:
+            total.index_add_(0, part[0], (rows * b[part[2]]).sum(1))

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.layers import apply_to_concat, two_layer_mlp
+from gfm.nn.states import EntityStates
 
 
 class SubgraphSelector(nn.Module):
@@ -19,7 +20,7 @@ class SubgraphSelector(nn.Module):
         text_dim: size of question embeddings.
         hidden_dim: d of the GNN whose states come in.
 
-    Shapes: states `(V, B, d)`, questions `(B, text_dim)`, gate logits `(B, V)`.
+    Shapes: questions `(B, text_dim)`, gate logits `(B, V)`.
     """
 
     def __init__(self, text_dim: int, hidden_dim: int) -> None:
@@ -51,21 +52,23 @@ class SubgraphSelector(nn.Module):
 
     def context(self, question: Tensor) -> Tensor:
         """The part of `Z̃_e` that all entities of a question share: `[W_1 p ‖ W_2 q]`, `(B, 2d)`."""
+        question = question.to(self.question_projection.weight.dtype)
         prompt = self.prompt_projection(self.prompt_mlp(question))
         return torch.cat([prompt, self.question_projection(question)], dim=-1)
 
-    def forward(self, states: Tensor, question: Tensor) -> Tensor:
-        """Gate logits `s_e`, `(B, V)` (Eq. 10)."""
-        return apply_to_concat(self.gate_mlp, states, self.context(question)).squeeze(-1).transpose(0, 1)
+    def forward(self, states: EntityStates, question: Tensor) -> Tensor:
+        """Gate logits `s_e` of all entities, `(B, V)` (Eq. 10); those that propagation never reached share one."""
+        context = self.context(question)
+        return states.apply(lambda rows: apply_to_concat(self.gate_mlp, rows, context).squeeze(-1))
 
-    def pool(self, gates: Tensor, states: Tensor, question: Tensor) -> Tensor:
+    def pool(self, gates: Tensor, states: EntityStates, question: Tensor) -> Tensor:
         """The subgraph's representation in the space of questions, `W_g G_q`, `(B, text_dim)`.
 
         `G_q = Σ S_e Z̃_e / Σ S_e` (Eq. 15); since `[W_1 p ‖ W_2 q]` is the same for all entities, its weighted mean
         is itself. A question whose gates are all zero pools to the mean of zero states, not to NaN.
         """
         mass = gates.sum(dim=1, keepdim=True).clamp_min(1e-6)
-        pooled = torch.einsum("bv,vbd->bd", gates, states) / mass
+        pooled = torch.einsum("bv,vbd->bd", states.select(gates), states.rows) / mass
         return self.pool_projection(torch.cat([pooled, self.context(question)], dim=-1))
 
 

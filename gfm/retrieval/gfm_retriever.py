@@ -14,10 +14,11 @@ from torch import Tensor
 
 from gfm.checkpoint import Checkpoint, load_checkpoint
 from gfm.config import LinkingConfig, RetrievalConfig
+from gfm.errors import InputError
 from gfm.kg.index import KGIndex
 from gfm.nn.edges import RelationalEdges
-from gfm.nn.gnn import Seeds
 from gfm.nn.selector import noiseless_gate
+from gfm.nn.states import Seeds
 from gfm.retrieval.base import check_question
 from gfm.retrieval.baselines import DenseRetriever
 from gfm.retrieval.linking import DEFAULT_WEIGHTING, EntityLinker, seed_weights
@@ -88,7 +89,8 @@ class GFMRetriever:
         config: thresholds, budgets and the weight of dense similarity.
 
     Raises:
-        InputError: the encoder differs from the index's or the checkpoint's, or a setting is out of range.
+        InputError: the encoder differs from the index's or the checkpoint's, or a budget is set for a checkpoint whose
+            entities all carry a state.
     """
 
     def __init__(
@@ -97,6 +99,11 @@ class GFMRetriever:
         self.checkpoint, self.index, self.config = checkpoint, index, config or RetrievalConfig()
         info = checkpoint.info
         checkpoint.check_encoder(encoder.name, encoder.fingerprint)
+        if self.config.frontier_budget is not None and not info.model.zero_preserving:
+            raise InputError(
+                f"frontier_budget is {self.config.frontier_budget:g} but the checkpoint gives every entity a state "
+                "(zero_preserving is false); leave the budget out"
+            )
         linking = self.config.linking
         weighting = linking.seed_weighting or info.seed_weighting
         self.link = QuestionLinker(index, encoder, replace(linking, seed_weighting=weighting))
@@ -104,6 +111,8 @@ class GFMRetriever:
         self._relations_by_cosine = DenseRetriever(index.relation_embeddings[: index.graph.num_relations])
         edge_index, edge_type = index.graph.with_inverses()
         self.edges = RelationalEdges(edge_index, edge_type, index.graph.num_entities, index.graph.num_edge_types)
+        self._model = checkpoint.in_dtype(getattr(torch, self.config.dtype))
+        self._relations = self._model.gnn.relation_states(index.relation_embeddings, keep=True)
 
     @classmethod
     def from_pretrained(
@@ -123,14 +132,22 @@ class GFMRetriever:
         """δ: the configured one, else the checkpoint's."""
         return self.checkpoint.info.threshold if self.config.threshold is None else self.config.threshold
 
+    @property
+    def frontier_budget(self) -> int | None:
+        """K: how many entities may carry a state after each layer; None: all that are reached."""
+        budget = self.config.frontier_budget
+        if budget is None:
+            return None
+        return max(1, round(budget * self.index.graph.num_entities if budget < 1 else budget))
+
     @torch.no_grad()
     def gates(self, linked: LinkedQuestions) -> Tensor:
         """Noise-free gates of all entities `(B, V)` (Eq. 11); without a selector the GNN's probabilities (Eq. 4)."""
-        gnn, selector = self.checkpoint.gnn, self.checkpoint.selector
-        states = gnn.propagate(linked.embedding, self.index.relation_embeddings, linked.seeds, self.edges)
+        gnn, selector = self._model.gnn, self._model.selector
+        states = gnn.propagate(linked.embedding, self._relations, linked.seeds, self.edges, self.frontier_budget)
         if selector is None:
-            return torch.sigmoid(gnn.score(states, linked.embedding)).transpose(0, 1)
-        return noiseless_gate(selector(states, linked.embedding))
+            return torch.sigmoid(gnn.score(states, linked.embedding).float())
+        return noiseless_gate(selector(states, linked.embedding).float())
 
     def gather(self, question: str) -> Evidence:
         """Everything that `retrieve` reports, by id and unrendered: what evaluation ranks and counts."""

@@ -83,8 +83,8 @@ def induced_edges(graph: KnowledgeGraph, selected: Ids) -> Tensor:
     """
     chosen = torch.zeros(graph.num_entities, dtype=torch.bool)
     chosen[torch.from_numpy(_id_array(selected, graph.num_entities, "selected"))] = True
-    head, tail = graph.edge_index
-    return torch.nonzero(chosen[head] & chosen[tail]).flatten()
+    leaving = graph.edges_from(chosen.nonzero().flatten())
+    return leaving[chosen[graph.edge_index[1, leaving]]].sort().values
 
 
 class _Partial(NamedTuple):
@@ -118,8 +118,10 @@ def _selected_hops(
     leaves[starts] = True
     head, tail = graph.edge_index.numpy()
     edge_type = graph.edge_type.numpy()
-    along = np.flatnonzero(leaves[head] & chosen[tail] & (head != tail))
-    against = np.flatnonzero(leaves[tail] & chosen[head] & (head != tail))
+    leaving = torch.from_numpy(np.flatnonzero(leaves))
+    along, against = graph.edges_from(leaving).numpy(), graph.edges_into(leaving).numpy()
+    along = along[chosen[tail[along]] & (head[along] != tail[along])]
+    against = against[chosen[head[against]] & (head[against] != tail[against])]
     source = np.concatenate([head[along], tail[against]])
     target = np.concatenate([tail[along], head[against]])
     relation = np.concatenate([edge_type[along], edge_type[against]])

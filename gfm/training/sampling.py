@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gfm.nn.edges import RelationalEdges
-from gfm.nn.gnn import Seeds
+from gfm.nn.states import Seeds
 
 
 class Queries(NamedTuple):

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from gfm.config import LossConfig, SelectorConfig
 from gfm.nn.edges import RelationalEdges
-from gfm.nn.gnn import QueryConditionedGNN, Seeds
+from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.selector import SubgraphSelector, gumbel_sigmoid
+from gfm.nn.states import EntityStates, Seeds
 from gfm.training import losses
 from gfm.training.sampling import CompletionGraph, Queries, both_directions, sample_negatives
 
@@ -81,7 +82,7 @@ def question_step(
 
 def selector_step(
     selector: SubgraphSelector,
-    states: Tensor,
+    states: EntityStates,
     pairs: Tensor,
     batch: QuestionBatch,
     cfg: SelectorConfig,
@@ -96,7 +97,7 @@ def selector_step(
 
     Args:
         selector: what learns.
-        states: `Z^L` of the frozen GNN, `(V, B, d)`.
+        states: `Z^L` of the frozen GNN.
         pairs: `(2, P)` from `losses.undirected_pairs`.
         batch: questions and, where supervised, their positives.
         cfg: weights of the bottleneck terms.

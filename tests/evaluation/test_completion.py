@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from gfm.errors import InputError
 from gfm.evaluation.completion import evaluate_completion
 from gfm.nn.edges import RelationalEdges
-from gfm.nn.gnn import QueryConditionedGNN, Seeds
+from gfm.nn.gnn import QueryConditionedGNN
+from gfm.nn.states import Seeds
 from gfm.training.sampling import CompletionGraph
 
 TEXT, ENTITIES, RELATIONS = 6, 9, 2

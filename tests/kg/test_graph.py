@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gfm.errors import InputError
 from gfm.kg.graph import KnowledgeGraph
@@ -110,3 +112,16 @@ def test_same_as_ignores_numbering():
 def test_same_as_sees_every_difference(other):
     graph = KnowledgeGraph.from_triples(TRIPLES)
     assert not graph.same_as(other) and not other.same_as(graph)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 5)), max_size=20),
+    st.sets(st.integers(0, 5)),
+)
+def test_edges_by_head_and_by_tail_are_those_that_a_scan_finds(triples: list[tuple[int, int, int]], wanted: set[int]):
+    ids = torch.tensor(triples, dtype=torch.int64).reshape(-1, 3)
+    graph = KnowledgeGraph([f"e{i}" for i in range(6)], ["r", "s"], ids[:, [0, 2]].T, ids[:, 1])
+    entities = torch.tensor(sorted(wanted), dtype=torch.int64)
+    for row, edges in ((0, graph.edges_from(entities)), (1, graph.edges_into(entities))):
+        scanned = [i for i, triple in enumerate(triples) if triple[2 * row] in wanted]
+        assert sorted(edges.tolist()) == scanned

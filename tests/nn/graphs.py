@@ -8,15 +8,22 @@ import torch
 from torch import Tensor
 
 from gfm.nn.edges import RelationalEdges
-from gfm.nn.gnn import Seeds
+from gfm.nn.states import Seeds
 
 Triple = tuple[int, int, int]
 
 
-def directed(triples: Sequence[Triple], num_nodes: int, num_edge_types: int, keep: Tensor | None = None):
+def directed(
+    triples: Sequence[Triple],
+    num_nodes: int,
+    num_edge_types: int,
+    keep: Tensor | None = None,
+    num_sources: int | None = None,
+) -> RelationalEdges:
     """Edges exactly as given, `(source, type, destination)`, without inverses."""
     source, kind, target = torch.tensor(triples, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    return RelationalEdges(torch.stack([source, target]), kind.contiguous(), num_nodes, num_edge_types, keep)
+    edge_index = torch.stack([source, target])
+    return RelationalEdges(edge_index, kind.contiguous(), num_nodes, num_edge_types, keep, num_sources)
 
 
 def with_inverses(triples: Sequence[Triple], num_nodes: int, num_relations: int) -> RelationalEdges:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.selector import SubgraphSelector, gumbel_sigmoid, noiseless_gate
+from gfm.nn.states import EntityStates
 from tests.nn.graphs import random_triples, seeds_of, with_inverses
 
 V, B, D, TEXT = 9, 3, 6, 8
@@ -18,37 +19,48 @@ def selector_of() -> SubgraphSelector:
     return SubgraphSelector(TEXT, D)
 
 
-def states_and_question() -> tuple[Tensor, Tensor]:
+REACHED = torch.tensor([1, 2, 5, 8])
+
+
+def states_and_question(entities: Tensor | None = None) -> tuple[EntityStates, Tensor]:
+    """States of all entities, or rows of the given ones alone."""
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(V, B, D, generator=generator), torch.randn(B, TEXT, generator=generator)
+    rows = torch.randn(V if entities is None else len(entities), B, D, generator=generator)
+    return EntityStates(rows, entities, V), torch.randn(B, TEXT, generator=generator)
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def full_states(selector: SubgraphSelector, states: Tensor, question: Tensor) -> Tensor:
+def full_states(selector: SubgraphSelector, states: EntityStates, question: Tensor) -> Tensor:
     """`Z̃ = [Z ‖ W_1 p ‖ W_2 q]` written out for every entity, `(V, B, 3d)`."""
     prompt = selector.prompt_projection(selector.prompt_mlp(question))
     shared = torch.cat([prompt, selector.question_projection(question)], dim=-1)
-    return torch.cat([states, shared.expand(V, B, 2 * D)], dim=-1)
+    return torch.cat([states.dense(), shared.expand(V, B, 2 * D)], dim=-1)
 
 
-def test_shapes():
-    selector, (states, question) = selector_of(), states_and_question()
+ROWS = pytest.mark.parametrize("entities", [None, REACHED, REACHED[:0]], ids=["all", "reached", "none"])
+
+
+@ROWS
+def test_shapes(entities: Tensor | None):
+    selector, (states, question) = selector_of(), states_and_question(entities)
     assert selector.context(question).shape == (B, 2 * D)
     assert selector(states, question).shape == (B, V)
     assert selector.pool(torch.rand(B, V), states, question).shape == (B, TEXT)
 
 
-def test_gate_logits_are_the_mlp_of_state_prompt_and_question():
-    selector, (states, question) = selector_of(), states_and_question()
+@ROWS
+def test_gate_logits_are_the_mlp_of_state_prompt_and_question(entities: Tensor | None):
+    selector, (states, question) = selector_of(), states_and_question(entities)
     want = selector.gate_mlp(full_states(selector, states, question)).squeeze(-1).T
     torch.testing.assert_close(selector(states, question), want)
 
 
-def test_the_pool_is_the_gate_weighted_mean():
-    selector, (states, question) = selector_of(), states_and_question()
+@ROWS
+def test_the_pool_is_the_gate_weighted_mean_over_all_entities(entities: Tensor | None):
+    selector, (states, question) = selector_of(), states_and_question(entities)
     gates = torch.rand(B, V, generator=generator())
     weight = (gates / gates.sum(dim=1, keepdim=True)).T.unsqueeze(-1)
     mean = (weight * full_states(selector, states, question)).sum(dim=0)
@@ -66,7 +78,8 @@ def test_the_pool_of_closed_gates_is_finite_and_keeps_the_question():
 def test_the_gradient_of_closed_gates_is_finite(logit: float):
     selector, (states, question) = selector_of(), states_and_question()
     logits = torch.full((B, V), logit, requires_grad=True)
-    selector.pool(gumbel_sigmoid(logits, 0.3, generator()), 100 * states, question).square().sum().backward()
+    far = EntityStates(100 * states.rows, None, V)
+    selector.pool(gumbel_sigmoid(logits, 0.3, generator()), far, question).square().sum().backward()
     assert logits.grad is not None and logits.grad.isfinite().all()
     assert all(p.grad is None or p.grad.isfinite().all() for p in selector.parameters())
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.selector import SubgraphSelector
 from gfm.retrieval import gfm_retriever
 from gfm.retrieval.base import Retriever
-from gfm.retrieval.gfm_retriever import GFMRetriever
+from gfm.retrieval.gfm_retriever import Evidence, GFMRetriever
 from gfm.types import Document, Extraction, Retrieval
 from tests.fakes import HashEncoder
 
@@ -392,3 +394,135 @@ def test_folders_that_are_not_there_are_refused(index: KGIndex, tmp_path: Path) 
         GFMRetriever.from_pretrained(tmp_path / "nowhere", index, ENCODER)
     with pytest.raises(InputError, match=r"nowhere.* is not an index"):
         GFMRetriever.from_pretrained(checkpoint(), tmp_path / "nowhere", ENCODER)
+
+
+@pytest.mark.parametrize(
+    ("budget", "count"), [(None, None), (1e-9, 1), (0.5, "half"), (1, 1), (1.0, 1), (5, 5), (5.4, 5), (10_000, 10_000)]
+)
+def test_the_budget_is_a_share_below_one_and_a_count_from_one_on(
+    index: KGIndex, budget: float | None, count: int | str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = round(0.5 * index.graph.num_entities) if count == "half" else count
+    retriever, seen = made(index, frontier_budget=budget), []
+    assert retriever.frontier_budget == count
+    propagate = QueryConditionedGNN.propagate
+
+    def recording(*arguments: object) -> object:
+        seen.append(arguments[-1])
+        return propagate(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(QueryConditionedGNN, "propagate", recording)
+    retriever.gather(QUESTIONS[0])
+    assert seen == [count]
+
+
+def same_evidence(a: Evidence, b: Evidence, tolerance: float = 1e-5) -> None:
+    """Gates and scores within rounding, everything chosen by them exactly."""
+    assert a.gates == pytest.approx(b.gates, abs=tolerance)
+    assert a.graph_scores == pytest.approx(b.graph_scores, abs=10 * tolerance)
+    assert a.seeds == b.seeds
+    assert a.selected.tolist() == b.selected.tolist()
+    assert [(path.entities, path.relations) for path in a.paths] == [(p.entities, p.relations) for p in b.paths]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("selector", [True, False])
+def test_a_budget_of_all_entities_gives_the_evidence_of_none(index: KGIndex, question: str, selector: bool) -> None:
+    threshold = float(made(index, selector).gather(question).gates.mean())
+    exact = made(index, selector, threshold=threshold).gather(question)
+    everything = made(index, selector, threshold=threshold, frontier_budget=index.graph.num_entities)
+    same_evidence(everything.gather(question), exact)
+    assert 0 < len(exact.selected) < index.graph.num_entities
+
+
+def test_entities_beyond_the_budget_share_one_gate(index: KGIndex) -> None:
+    for budget in (1, 3):
+        gates = made(index, frontier_budget=budget).gather(QUESTIONS[0]).gates
+        _, counts = np.unique(gates, return_counts=True)
+        assert counts.max() >= len(gates) - budget
+    exact = made(index).gather(QUESTIONS[0]).gates
+    assert len(np.unique(exact)) > 4
+
+
+def decided() -> Checkpoint:
+    """A checkpoint whose gates spread over the unit interval, as those of a trained one do."""
+    model = checkpoint()
+    assert model.selector is not None
+    last = model.selector.gate_mlp[2]
+    with torch.no_grad():
+        last.weight.mul_(40)
+        last.bias.sub_(0.18).mul_(40)
+    return model
+
+
+def test_bfloat16_gives_nearly_the_gates_of_float32_and_leaves_the_checkpoint_as_it_was(index: KGIndex) -> None:
+    model = decided()
+    before = {name: tensor.clone() for name, tensor in model.gnn.state_dict().items()}
+    half = GFMRetriever(model, index, ENCODER, RetrievalConfig(dtype="bfloat16"))
+    full = GFMRetriever(model, index, ENCODER)
+    for question in QUESTIONS:
+        gates, want = half.gather(question).gates, full.gather(question).gates
+        assert gates.dtype == np.float32
+        assert gates == pytest.approx(want, abs=0.04)
+        assert not np.array_equal(gates, want)
+        assert np.ptp(want) > 0.4
+    assert half.checkpoint is model and model.selector is not None
+    assert {p.dtype for part in (model.gnn, model.selector) for p in part.parameters()} == {torch.float32}
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.gnn.state_dict().items())
+
+
+def test_a_relation_is_projected_for_the_first_question_that_meets_it_alone(index: KGIndex) -> None:
+    retriever = made(index)
+    rows: list[list[int]] = [[] for _ in retriever.checkpoint.gnn.layers]
+    for number, layer in enumerate(retriever.checkpoint.gnn.layers):
+        layer.relation_projection.register_forward_hook(
+            lambda _, inputs, __, number=number: rows[number].append(len(inputs[0]))
+        )
+    first = retriever.gather(QUESTIONS[1])
+    assert all(map(sum, rows))
+    asked = [list(counts) for counts in rows]
+    same_evidence(retriever.gather(QUESTIONS[1]), first, 0)
+    assert rows == asked
+    for question in QUESTIONS * 2:
+        retriever.gather(question)
+    assert all(sum(counts) <= index.graph.num_edge_types for counts in rows)
+
+
+def test_the_order_of_the_questions_does_not_matter(index: KGIndex) -> None:
+    forward, backward = made(index), made(index)
+    there = [forward.gather(question) for question in QUESTIONS]
+    back = [backward.gather(question) for question in reversed(QUESTIONS)]
+    for a, b in zip(there, reversed(back), strict=True):
+        same_evidence(a, b)
+
+
+@pytest.mark.parametrize("settings", [{}, {"frontier_budget": 6}, {"dtype": "bfloat16"}], ids=str)
+def test_questions_asked_at_once_have_the_evidence_they_have_one_after_the_other(
+    index: KGIndex, settings: dict[str, object]
+) -> None:
+    def fresh() -> GFMRetriever:
+        return GFMRetriever(decided(), index, ENCODER, RetrievalConfig(**settings))  # type: ignore[arg-type]
+
+    tolerance = 0.04 if settings.get("dtype") else 1e-4
+    want = [fresh().gather(question).gates for question in QUESTIONS]
+    assert all(np.abs(a - b).max() > 0.3 for a, b in itertools.combinations(want, 2))
+    for _ in range(5):  # nothing is kept yet: both threads fill the same tables
+        retriever, start = fresh(), Barrier(2)
+
+        def ask(questions: list[str], retriever: GFMRetriever = retriever, start: Barrier = start) -> list[np.ndarray]:
+            start.wait(timeout=30)
+            return [retriever.gather(question).gates for question in questions]
+
+        with ThreadPoolExecutor(2) as pool:
+            there, back = pool.submit(ask, QUESTIONS), pool.submit(ask, QUESTIONS[::-1])
+        for got in (there.result(), back.result()[::-1]):
+            for gates, expected in zip(got, want, strict=True):
+                assert gates == pytest.approx(expected, abs=tolerance)
+
+
+def test_a_caller_in_inference_mode_does_not_spoil_the_questions_after_it(index: KGIndex) -> None:
+    retriever = made(index)
+    with torch.inference_mode():
+        retriever.gather(QUESTIONS[3])
+    for question in QUESTIONS:
+        same_evidence(retriever.gather(question), made(index).gather(question))

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from gfm.config import LossConfig
 from gfm.nn.edges import RelationalEdges
-from gfm.nn.gnn import QueryConditionedGNN, Seeds
+from gfm.nn.gnn import QueryConditionedGNN
+from gfm.nn.relations import RelationStates
+from gfm.nn.states import Seeds
 from gfm.training.sampling import both_directions
 from gfm.training.steps import completion_logits, completion_step
 from tests.training.graphs import TEXT, Triple, completion_graph, edge_set
@@ -22,9 +24,16 @@ FORMS = pytest.mark.parametrize("zero_preserving", [True, False])
 class RecordingGNN(QueryConditionedGNN):
     """Notes the edges that every forward pass runs on, and the logits it gives."""
 
-    def forward(self, question: Tensor, relations: Tensor, seeds: Seeds, edges: RelationalEdges) -> Tensor:
+    def forward(
+        self,
+        question: Tensor,
+        relations: Tensor | RelationStates,
+        seeds: Seeds,
+        edges: RelationalEdges,
+        frontier_budget: int | None = None,
+    ) -> Tensor:
         self.seen = edges
-        self.logits = super().forward(question, relations, seeds, edges)
+        self.logits = super().forward(question, relations, seeds, edges, frontier_budget)
         return self.logits
 
 
@@ -40,7 +49,7 @@ def answer_states(gnn: QueryConditionedGNN, hide: bool) -> tuple[Tensor, Tensor]
     edges = graph.edges_without(graph.train) if hide else graph.edges
     question = graph.relation_embeddings[queries.edge_type]
     with torch.no_grad():
-        states = gnn.propagate(question, graph.relation_embeddings, queries.seeds(), edges)
+        states = gnn.propagate(question, graph.relation_embeddings, queries.seeds(), edges).dense()
     return states[queries.answer, torch.arange(2)], states[ALONE]
 
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from finetune.module import GNNModule, SelectorModule
 from gfm.config import FinetuneConfig, LossConfig, SelectorConfig
-from gfm.nn.gnn import QueryConditionedGNN, Seeds
+from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.selector import SubgraphSelector, gumbel_sigmoid
+from gfm.nn.states import EntityStates, Seeds
 from gfm.training import losses
 from gfm.training.sampling import both_directions
 from gfm.training.steps import (
@@ -43,7 +44,7 @@ def question_batch(positives: Tensor | None = None) -> QuestionBatch:
     return QuestionBatch(question, seeds, positives)
 
 
-def selector_inputs() -> tuple[SubgraphSelector, Tensor, Tensor]:
+def selector_inputs() -> tuple[SubgraphSelector, EntityStates, Tensor]:
     """A selector, frozen states and the graph's pairs."""
     gnn, batch = gnn_of(), question_batch()
     with torch.no_grad():
