@@ -15,6 +15,8 @@ os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
+# Threads that spin while they wait take the core from the one that works when the machine is busy.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_DATA = Path(os.environ.get("GFM_SHARED_DATA") or ROOT.parent / "shared" / "data")
@@ -39,6 +41,14 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no public data at {SHARED_DATA}; put it there or set GFM_SHARED_DATA")
     return SHARED_DATA
+
+
+def pytest_configure() -> None:
+    """Without a GPU, triton's kernels run in its interpreter; it must know before anything imports triton."""
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -29,7 +29,7 @@ def launch(groups: EdgeGroups, keep: Tensor | None, a: Tensor, b: Tensor, out: T
     """Runs `sum_messages` where `b` is relation states, `sum_products` where it is entity states, into `out`."""
     kernel = sum_messages if b.dim() == 2 else sum_products
     columns = (groups.chunk_ptr, groups.block_ptr, groups.block_row, groups.first, groups.second, groups.edge)
-    mask = torch.empty(0, dtype=torch.bool) if keep is None else keep
+    mask = torch.empty(0, dtype=torch.bool) if keep is None else keep.contiguous()
     run(kernel, *columns, mask, a, b, out, partial)
 
 
@@ -37,7 +37,11 @@ def run(kernel: Callable[..., None], *arguments: Tensor | float) -> None:
     """Runs a compiled loop on the memory of tensors."""
     arrays = [as_array(value) if isinstance(value, Tensor) else value for value in arguments]
     with _one_loop_at_a_time:
+        # numba's first parallel loop sets the threads of the OpenMP that it shares with torch to its own number.
+        threads = torch.get_num_threads()
         kernel(*arrays)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
 
 
 def as_array(tensor: Tensor) -> np.ndarray:

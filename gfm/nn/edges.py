@@ -73,6 +73,10 @@ class RelationalEdges:
     num_sources: int | None = None
     _groups: dict[str, EdgeGroups] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        if self.keep is not None and self.keep.shape != self.edge_type.shape:
+            raise ValueError(f"keep has shape {tuple(self.keep.shape)} for {self.num_edges} edges; give one each")
+
     @property
     def num_edges(self) -> int:
         """Number of edges, masked ones included."""
@@ -84,7 +88,8 @@ class RelationalEdges:
 
     def to(self, device: torch.device | str) -> RelationalEdges:
         """The same edges on another device; orders that were made on another one stay behind."""
-        if self.edge_index.device == torch.device(device):
+        device, here = torch.device(device), self.edge_index.device
+        if here.type == device.type and device.index in (None, here.index):
             return self
         keep = None if self.keep is None else self.keep.to(device)
         moved = (self.edge_index.to(device), self.edge_type.to(device))
@@ -125,10 +130,15 @@ def sort_by_key(key: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
     """Stable sort of small integers: where each key begins `(num_keys + 1,)`, and the sorted order `(E,)`; int32.
 
     On the CPU one counting pass, several times faster than a comparison sort.
+
+    Raises:
+        ValueError: an integer outside `[0, num_keys)`.
     """
     if key.device.type == "cpu":
         from gfm.nn.cpu_kernels import counting_sort
 
+        if len(key) and not (0 <= int(key.min()) and int(key.max()) < num_keys):
+            raise ValueError(f"keys run from {int(key.min())} to {int(key.max())}; they must lie in [0, {num_keys})")
         indptr, order = torch.zeros(num_keys + 1, dtype=torch.int32), torch.empty(len(key), dtype=torch.int32)
         counting_sort(key.contiguous().numpy(), indptr.numpy(), order.numpy())
         return indptr, order

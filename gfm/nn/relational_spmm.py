@@ -47,13 +47,23 @@ def relational_spmm(x: Tensor, rel: Tensor, edges: RelationalEdges, backend: str
         backend = best_backend(x)
     if backend not in BACKENDS:
         raise ValueError(f"backend {backend!r} is unknown; use {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}")
+    sources = edges.num_nodes if edges.num_sources is None else edges.num_sources
+    if len(x) != sources or rel.shape != (edges.num_edge_types, x.size(2)):
+        # Compiled loops do not check: they would read whatever lies behind.
+        raise ValueError(
+            f"states {tuple(x.shape)} and relations {tuple(rel.shape)} do not fit edges from {sources} sources by "
+            f"{edges.num_edge_types} types; give (sources, B, d) and (types, d)"
+        )
+    rel = rel.to(x.dtype)
     if backend == "reference":
         return _reference(x, rel, edges)
+    if backend == "triton" and not _has_triton():
+        raise ValueError("backend 'triton' needs the package triton; install it or use 'chunked'")
     if backend == "numba" and not _fits_numba(x):
         raise ValueError(
             f"backend 'numba' needs float32, float64 or bfloat16 on the CPU, got {x.dtype} on {x.device}; use 'chunked'"
         )
-    out: Tensor = _RelationalSum.apply(x, rel.to(x.dtype), edges, backend)
+    out: Tensor = _RelationalSum.apply(x, rel, edges, backend)
     return out
 
 
