@@ -45,6 +45,20 @@ def bandwidth(repeats: int, megabytes: int = 1024, device: str = "cpu") -> dict[
     return rates | {"gb_per_s": max(rates.values())}
 
 
+def bound_seconds(
+    entities: int, edges: int, edge_types: int, dim: int, rate: float, batch: int = 1, width: int = 4
+) -> dict[str, float]:
+    """Seconds to move the bytes that one propagation must move at `rate` GB/s, every gathered row read once an edge.
+
+    Forward reads a state and a relation row per edge and writes the sums. Backward does the same for the gradient of
+    states, and reads a state and a gradient row per edge for that of relations, which it writes.
+    """
+    state, relation = batch * dim * width, dim * width
+    forward = edges * (state + relation) + entities * state
+    backward = forward + edges * 2 * state + edge_types * relation
+    return {"forward_bound_seconds": forward / rate / 1e9, "backward_bound_seconds": backward / rate / 1e9}
+
+
 def _best(call: Any, repeats: int, synchronize: bool = False) -> float:
     seconds = []
     for _ in range(repeats + 1):

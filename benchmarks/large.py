@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ class RandomEncoder:
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> Tensor:
         """Embeds N texts as `(N, dim)`."""
-        return unit_vectors(len(texts), self.dim, seed=len(texts))
+        return unit_vectors(len(texts), self.dim, seed=crc32(texts[0].encode()) if texts else 0)
 
 
 def names(count: int, words: int) -> list[str]:
@@ -81,7 +82,7 @@ def index_case(
     figures["retriever_seconds"] = watch.lap()
     first = retriever.retrieve(_question(index, seed + repeats))
     figures |= {"first_seconds": watch.lap(), "first_steps": dict(first.timings)}
-    new, again, steps = [], [], []
+    new, asked, steps = [], [], []
     for question in [_question(index, seed + number) for number in range(repeats)]:
         watch.restart()
         gates = retriever.gates(retriever.link([question]))[0].numpy()
@@ -90,8 +91,10 @@ def index_case(
         retriever.config = replace(config, threshold=threshold)
         watch.restart()
         steps.append(dict(retriever.retrieve(question).timings))
-        again.append(watch.lap())
-    figures |= {"new_question_seconds": statistics.median(new), "question_seconds": statistics.median(again)}
+        # The question's first pass, with the steps behind it: what a user waits for.
+        behind = watch.lap() - steps[-1]["link"] - steps[-1]["propagate"]
+        asked.append(new[-1] + behind)
+    figures |= {"gates_seconds": statistics.median(new), "question_seconds": statistics.median(asked)}
     figures["steps"] = {name: statistics.median(step[name] for step in steps) for name in steps[0]}
     return figures | {"peak_process_gb": high_water() / GB}
 

@@ -109,8 +109,8 @@ def measure(
         device: `"cpu"` or `"cuda"`.
 
     Returns:
-        Under the name of each figure its median, least and greatest value and that of the first warm-up; and
-        `peak_gb` above inputs, `peak_process_gb` in all.
+        Under the name of each figure its median, least and greatest value, that of the first warm-up and the median
+        of the other warm-ups (`new`); and `peak_gb` above inputs, `peak_process_gb` in all.
     """
     prepare(**full | small)(0)
     step = prepare(**full)
@@ -122,7 +122,10 @@ def measure(
         column = [row[name] for row in rows]
         figures[name] = {"median": statistics.median(column), "min": min(column), "max": max(column)}
         if first:
-            figures[name]["first"] = first[0][name]
+            figures[name] |= {
+                "first": first[0][name],
+                "new": statistics.median(row[name] for row in first[1:] or first),
+            }
     figures["peak_gb"] = memory.above() / GB
     figures["peak_process_gb"] = memory.of_process() / GB
     if device == "cpu" and not memory.resettable:

@@ -47,7 +47,7 @@ def prepare_question(
     graph = random_graph(entities, triples, relations, text_dim, seed)
     edges, embeddings = graph.edges, graph.relation_embeddings
     gnn = random_model(form, text_dim, hidden_dim, layers, seed).to(getattr(torch, dtype)).eval()
-    states = gnn.relation_states(embeddings, keep=True)
+    states = gnn.relation_states(embeddings, cache=True)
 
     @torch.no_grad()
     def step(number: int) -> dict[str, float]:
@@ -58,7 +58,7 @@ def prepare_question(
             return {"seconds": watch.lap(), "entities": float(entities)}
         reached = gnn.propagate(question, states, start, edges, budget)
         propagated = watch.lap()
-        gnn.score(reached, question)
+        gnn.logits(reached, question)
         return {
             "seconds": propagated + watch.lap(),
             "propagate_seconds": propagated,
@@ -113,7 +113,8 @@ def prepare_training(
 
     def step(number: int) -> dict[str, float]:
         task = completion_task(graph, seed + number, cfg)
-        assert len(task.edges.kept)  # the mask is applied before the clock starts
+        if form == "reference":
+            _ = task.edges.kept  # the mask is applied before the clock starts
         gnn.zero_grad()
         logits_of = reference_logits if form == "reference" else _logits
         watch = Stopwatch()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.bandwidth import bound_seconds
 from benchmarks.child import FOOTNOTE, run_case
 from benchmarks.graphs import random_graph
 from benchmarks.measure import Step, Stopwatch, measure
@@ -54,19 +55,6 @@ def prepare(
 def case(repeats: int, **arguments: Any) -> dict[str, Any]:
     """What the child process runs."""
     return measure(prepare, arguments, SMALL, repeats, warmups=2, device=arguments["device"])
-
-
-def bound_seconds(options: argparse.Namespace, batch: int, width: int, rate: float) -> dict[str, float]:
-    """Seconds to move the bytes that must be moved at `rate` GB/s, every gathered row read once an edge.
-
-    Forward reads a state and a relation row per edge and writes the sums. Backward does the same for the gradient of
-    states, and reads a state and a gradient row per edge for that of relations, which it writes.
-    """
-    state, relation = batch * options.hidden_dim * width, options.hidden_dim * width
-    sums = options.entities * state
-    forward = options.edges * (state + relation) + sums
-    backward = forward + options.edges * 2 * state + options.edge_types * relation
-    return {"forward_bound_seconds": forward / rate / 1e9, "backward_bound_seconds": backward / rate / 1e9}
 
 
 def run(options: argparse.Namespace) -> Report:
@@ -119,7 +107,8 @@ def _one(
     label = f"{backend} {dtype}, {graph}, batch {batch}"
     result = run_case("benchmarks.propagation:case", {"repeats": options.repeats, **arguments}, label)
     if "gb_per_s" in rate:
-        result |= bound_seconds(options, batch, 2 if dtype == "bfloat16" else 4, rate["gb_per_s"])
+        sizes = (options.entities, options.edges, options.edge_types, options.hidden_dim)
+        result |= bound_seconds(*sizes, rate["gb_per_s"], batch, 2 if dtype == "bfloat16" else 4)
     return {**arguments, **result}
 
 

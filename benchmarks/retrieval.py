@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bandwidth import bound_seconds
 from benchmarks.child import FOOTNOTE, run_case
 from benchmarks.report import MISSING, Report, Table, cell, cells, new_parser, positive, ratio, run_benchmark, times
 from gfm.errors import InputError
@@ -20,6 +21,7 @@ def cases_of(options: argparse.Namespace) -> list[dict[str, Any]]:
     exact = {"form": "ours", "hidden_dim": d, "budget": None, "dtype": "float32"}
     cases = [
         {**exact, "label": f"reference d={d}", "form": "reference"},
+        {**exact, "label": f"ours, LayerNorm and bias d={d}", "form": "layernorm"},
         {**exact, "label": f"ours, exact d={d}"},
     ]
     for share in SHARES:
@@ -42,6 +44,7 @@ def run(options: argparse.Namespace) -> Report:
     quality = _quality(options) if all(given) else None
     names = ("entities", "triples", "relations", "text_dim", "layers", "seeds", "seed")
     shared = {name: getattr(options, name) for name in names}
+    rate = run_case("benchmarks.bandwidth:bandwidth", {"repeats": options.repeats}, "bandwidth")
     cases = []
     for different in cases_of(options):
         arguments = {**shared, **{key: value for key, value in different.items() if key != "label"}}
@@ -52,14 +55,21 @@ def run(options: argparse.Namespace) -> Report:
     for case in cases:
         same_size = case["hidden_dim"] == options.hidden_dim
         case["ratio"] = ratio(case, cases[0], "seconds") if same_size else None
-        case["first_seconds"] = case["seconds"]["first"] if "seconds" in case else None
+        for name in ("first", "new"):
+            case[f"{name}_seconds"] = case["seconds"][name] if "seconds" in case else None
+        if "gb_per_s" in rate:
+            sizes = (options.entities, 2 * options.triples, 2 * options.relations, case["hidden_dim"])
+            bound = bound_seconds(*sizes, rate["gb_per_s"], width=2 if case["dtype"] == "bfloat16" else 4)
+            case["bound_seconds"] = options.layers * bound["forward_bound_seconds"]
     footnotes = [
         f"one question of {options.seeds} random seeds on a heavy-tailed random graph: propagation and the scores of "
-        f"all entities; {options.repeats} different questions, each asked once before by ours, which keeps relation "
-        "states.",
+        f"all entities; {options.repeats} different questions. Ours keeps relation states: `new question` is one whose "
+        "relations may be new, `seconds` one asked before, `first question` also sorts the edges. The bound is the "
+        "time to move what propagation over the whole graph gathers in all layers at "
+        f"{cell(rate, 'gb_per_s', 1)} GB/s, measured in this run; it has no matrix products in it.",
         FOOTNOTE,
     ]
-    report = Report([_table(options, cases)], {"cases": cases}, footnotes)
+    report = Report([_table(options, cases)], {"bandwidth": rate, "cases": cases}, footnotes)
     if quality is not None:
         report.data["quality"] = quality
         report.tables.append(_quality_table(quality, Path(options.questions).name))
@@ -67,11 +77,13 @@ def run(options: argparse.Namespace) -> Report:
 
 
 def _table(options: argparse.Namespace, cases: list[dict[str, Any]]) -> Table:
-    columns = ["case", "seconds", "ratio", "first question s", "peak GB above inputs", "entities with a state"]
+    columns = ["case", "seconds", "ratio", "new question s", "first question s", "bound s", "peak GB above inputs"]
+    columns.append("entities with a state")
     sizes = f"V={options.entities:,}, E={2 * options.triples:,}, R={2 * options.relations:,} (inverses included)"
     table = Table(f"one question: {sizes}, L={options.layers}", columns)
     for case in cases:
-        seconds, *others = cells(case, ("seconds", 3), ("first_seconds", 3), ("peak_gb", 2), ("entities", 0))
+        figures = (("new_seconds", 3), ("first_seconds", 3), ("bound_seconds", 3), ("peak_gb", 2), ("entities", 0))
+        seconds, *others = cells(case, ("seconds", 3), *figures)
         table.rows.append([case["label"], seconds, times(case["ratio"]), *others])
     return table
 

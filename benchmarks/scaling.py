@@ -84,7 +84,7 @@ def _add_large(options: argparse.Namespace, report: Report) -> None:
         ("opened, s", opened, "open_seconds"),
         (f"retriever made (d={options.large_dim}), s", opened, "retriever_seconds"),
         ("first question, s", opened, "first_seconds"),
-        ("linking and gates of a question not asked before, s", opened, "new_question_seconds"),
+        ("linking and gates of a question not asked before, s", opened, "gates_seconds"),
         ("question, s", opened, "question_seconds"),
         ("peak GB of the process", opened, "peak_process_gb"),
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from benchmarks.bandwidth import bound_seconds
 from benchmarks.child import FOOTNOTE, run_case
 from benchmarks.models import FORMS
-from benchmarks.report import Report, Table, cells, new_parser, positive, ratio, run_benchmark, times
+from benchmarks.report import Report, Table, cell, cells, new_parser, positive, ratio, run_benchmark, times
 from gfm.errors import InputError
 
 LABELS = {
@@ -27,25 +28,32 @@ def run(options: argparse.Namespace) -> Report:
         raise InputError(f"--edges {edges} and --edge-types {edge_types} count inverses: give even numbers")
     shared = {"entities": entities, "triples": edges // 2, "relations": edge_types // 2, "repeats": options.repeats}
     shared |= {key: getattr(options, key) for key in ("text_dim", "hidden_dim", "layers", "seed")}
+    rate = run_case("benchmarks.bandwidth:bandwidth", {"repeats": options.repeats}, "bandwidth")
     cases = [
         {"form": form, **run_case("benchmarks.models:training_case", {"form": form, **shared}, LABELS[form])}
         for form in FORMS
     ]
-    columns = ["case", "seconds", "forward s", "backward s", "ratio", "peak GB above inputs", "peak / reference"]
+    columns = ["case", "seconds", "forward s", "backward s", "ratio", "bound s", "peak GB above inputs"]
+    columns.append("peak / reference")
     title = f"training step, one query: V={entities:,}, E={edges:,}, R={edge_types:,} (inverses included)"
     table = Table(f"{title}, d={options.hidden_dim}, L={options.layers}", columns)
     for case in cases:
         case["ratio"] = ratio(case, cases[0], "seconds")
         smaller = ratio(case, cases[0], "peak_gb")
         case["peak_share"] = 1 / smaller if smaller else None
-        figures = (("seconds", 3), ("forward_seconds", 3), ("backward_seconds", 3), ("peak_gb", 2), ("peak_share", 2))
-        *seconds, peak, share = cells(case, *figures)
-        table.rows.append([LABELS[case["form"]], *seconds, times(case["ratio"]), peak, share])
+        if "gb_per_s" in rate:
+            bound = bound_seconds(entities, edges, edge_types, options.hidden_dim, rate["gb_per_s"])
+            case["bound_seconds"] = options.layers * sum(bound.values())
+        figures = [(f"{name}seconds", 3) for name in ("", "forward_", "backward_", "bound_")]
+        shown = cells(case, *figures, ("peak_gb", 2), ("peak_share", 2))
+        table.rows.append([LABELS[case["form"]], *shown[:3], times(case["ratio"]), *shown[3:]])
     note = (
         "tail of a random triple of a heavy-tailed random graph, its own edges hidden, strict negatives, loss of "
-        f"phase I, no optimizer; {options.repeats} different queries. Relation states are computed anew in every step."
+        f"phase I, no optimizer; {options.repeats} different queries. Relation states are computed anew in every step. "
+        "The bound is the time to move what propagation over the whole graph gathers in all layers, forward and "
+        f"backward, at {cell(rate, 'gb_per_s', 1)} GB/s, measured in this run; it has no matrix products in it."
     )
-    return Report([table], {"cases": cases}, [note, FOOTNOTE])
+    return Report([table], {"bandwidth": rate, "cases": cases}, [note, FOOTNOTE])
 
 
 def main(argv: Sequence[str] | None = None) -> None:

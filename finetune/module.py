@@ -68,13 +68,15 @@ class SelectorModule(L.LightningModule):
     def on_fit_start(self) -> None:
         """Moves the graphs to the device, once."""
         self.corpora = [corpus.to(self.device) for corpus in self.corpora]
+        # The GNN is frozen: its relation states stay what they are.
+        self.relations = [self.gnn.relation_states(corpus.relations, cache=True) for corpus in self.corpora]
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of one batch `(corpus number, question ids)`."""
         corpus, ids = self.corpora[batch[0]], batch[1]
-        questions, cfg = corpus.batch(ids).to(self.device), self.cfg
+        questions, cfg, relations = corpus.batch(ids).to(self.device), self.cfg, self.relations[batch[0]]
         with torch.no_grad():
-            states = self.gnn.propagate(questions.question, corpus.relations, questions.seeds, corpus.edges)
+            states = self.gnn.propagate(questions.question, relations, questions.seeds, corpus.edges)
         loss, metrics = selector_step(
             self.selector, states, corpus.pairs, questions, cfg.selector, cfg.loss, self.temperature, self.generator
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.progress import track
 from rich.table import Table
 
 from gfm.config import IndexConfig, RetrievalConfig
+from gfm.environment import ask_for_huge_pages
 from gfm.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ DenseWeight = Annotated[
 ]
 FrontierBudget = Annotated[
     float | None,
-    typer.Option(help="Entities that carry a state after each layer: a share below 1 or a number; all if absent."),
+    typer.Option(
+        help="Entities that carry a state after each layer: a share below 1, or a whole number; all if absent."
+    ),
 ]
 Dtype = Annotated[str, typer.Option(help="float32, or bfloat16: half the memory, faster where the processor has it.")]
 
@@ -163,8 +165,7 @@ def evaluate(
 
 def main() -> None:
     """Runs the command line; a mistake of the user is one line on stderr and exit code 2."""
-    # Read by torch when it is imported: large buffers in huge pages, about half the time of memory-bound work.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    ask_for_huge_pages()
     try:
         app()
     except InputError as error:

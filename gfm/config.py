@@ -175,10 +175,11 @@ class RetrievalConfig:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        if self.frontier_budget is not None and not 0 < self.frontier_budget < math.inf:
+        budget = self.frontier_budget
+        if budget is not None and not (0 < budget < 1 or (1 <= budget < math.inf and budget == int(budget))):
             raise InputError(
-                f"config key 'retrieval.frontier_budget' is {self.frontier_budget}; it must be a share of the entities "
-                "below 1 or a number of them"
+                f"config key 'retrieval.frontier_budget' is {budget}; it must be a share of the entities below 1, or a "
+                "whole number of them (1 is one entity)"
             )
         _one_of("retrieval.dtype", self.dtype, "float32", "bfloat16")
         if self.threshold is not None:

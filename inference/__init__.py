@@ -1,7 +1,5 @@
 """Stage: retrieves evidence for a file of questions. Run as `python -m inference --config ... key=value`."""
 
-import os
+from gfm.environment import ask_for_huge_pages
 
-# A stage is a program: its process setting must stand before torch is imported, which is when torch reads it. Large
-# buffers in huge pages take about half the time of memory-bound work.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+ask_for_huge_pages()  # a stage is a program, and its __main__ imports torch

@@ -50,7 +50,7 @@ def outputs(checkpoint: Checkpoint) -> list[Tensor]:
     seeds = Seeds(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.ones(2))
     with torch.no_grad():
         states = checkpoint.gnn.propagate(question, relations, seeds, edges)
-        results = [checkpoint.gnn.score(states, question)]
+        results = [checkpoint.gnn.logits(states, question)]
         if checkpoint.selector is not None:
             gate = checkpoint.selector(states, question)
             results += [gate, checkpoint.selector.pool(gate.sigmoid(), states, question)]

@@ -28,6 +28,7 @@ KNOWLEDGE = BASE | {"text", "kg"}
 EVIDENCE = KNOWLEDGE | {"nn", "checkpoint", "retrieval"}
 ALLOWED = {
     "errors": set[str](),
+    "environment": set[str](),
     "types": {"errors"},
     "config": {"errors", "types"},
     "stage": BASE,
@@ -40,7 +41,7 @@ ALLOWED = {
     "generation": EVIDENCE,
     "evaluation": EVIDENCE | {"generation", "training"},
     "serving": EVIDENCE | {"generation", "evaluation"},
-    "cli": EVIDENCE | {"generation", "evaluation", "training", "serving"},
+    "cli": EVIDENCE | {"environment", "generation", "evaluation", "training", "serving"},
     "__main__": {"cli"},
 }
 # A record's own convenience (`Retrieval` renders itself as a prompt), deferred into the method that needs it.

@@ -20,12 +20,13 @@ def evaluate_completion(gnn: QueryConditionedGNN, graph: CompletionGraph, batch_
         `mrr`, `hits@1`, `hits@3`, `hits@10` in [0, 1] and the number of `queries`.
     """
     ranks = []
+    relations = gnn.relation_states(graph.relation_embeddings, cache=True)
     for triples in graph.held_out.split(batch_size):
         queries = both_directions(triples, graph.num_relations)
-        scores = completion_logits(gnn, graph, queries, graph.edges)
+        logits = completion_logits(gnn, graph, queries, graph.edges, relations)
         others = graph.known_answers(queries)
         others[torch.arange(len(others)), queries.answer] = False
-        ranks.append(torch.as_tensor(realistic_ranks(scores, queries.answer, others)))
+        ranks.append(torch.as_tensor(realistic_ranks(logits, queries.answer, others)))
     rank = torch.cat(ranks)
     hits = {f"hits@{k}": float(hits_at_k(rank, k)) for k in (1, 3, 10)}
     return {"mrr": float(mrr(rank)), **hits, "queries": len(rank)}

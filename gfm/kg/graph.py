@@ -137,7 +137,10 @@ class KnowledgeGraph:
         return edge_index, torch.cat([self.edge_type, self.edge_type + self.num_relations])
 
     def edges_from(self, entities: Tensor) -> Tensor:
-        """Ids of the triples whose head is one of `entities (n,)`, distinct ids; costs nothing per other triple."""
+        """Ids of the triples whose head is one of `entities (n,)`, distinct ids.
+
+        The first call groups all triples; after it the others cost nothing.
+        """
         return _rows_of(self._by_head, entities)
 
     def edges_into(self, entities: Tensor) -> Tensor:

@@ -51,7 +51,6 @@ class RelationalConv(MessagePassing):
             seeds: start states, numbered as the hop's destinations are.
             hop: which rows and edges the layer touches.
         """
-        relation = relation.to(x.dtype)
         if self.fused:
             return self.update(seeds.add_to(relational_spmm(x, relation, hop.edges)), x, hop)
         edge_index, edge_type = hop.edges.kept
@@ -73,16 +72,18 @@ class RelationalConv(MessagePassing):
         """Eq. 3: linear, norm, activation and residual. Without gradients `aggregated` is overwritten, in chunks."""
         if hop.carried is not None:
             state = state.index_select(0, hop.carried)
+        to = hop.carried_to
         if torch.is_grad_enabled():
-            return update_rows(self._linear(aggregated, state, hop.carried_to), self.norm, state, hop.carried_to)
+            return update_rows(self._linear(aggregated, state, to), self.norm, state, to)
         size = rows_per_chunk(aggregated)
-        for start in range(0, len(aggregated), size):
-            rows, own, to = aggregated[start : start + size], state[start : start + size], None
-            if hop.carried_to is not None:
-                bounds = torch.tensor([start, start + size], device=state.device)
-                first, last = torch.searchsorted(hop.carried_to, bounds).tolist()
-                own, to = state[first:last], hop.carried_to[first:last] - start
-            update_rows(self._linear(rows, own, to), self.norm, own, to, out=rows)
+        starts = range(0, len(aggregated), size)
+        cuts = [*starts, len(aggregated)]
+        if to is not None:
+            cuts = torch.searchsorted(to, torch.tensor(cuts, device=to.device)).tolist()
+        for start, first, last in zip(starts, cuts, cuts[1:], strict=False):
+            rows, own = aggregated[start : start + size], state[first:last]
+            places = None if to is None else to[first:last] - start
+            update_rows(self._linear(rows, own, places), self.norm, own, places, out=rows)
         return aggregated
 
     def _linear(self, aggregated: Tensor, state: Tensor, to: Tensor | None) -> Tensor:

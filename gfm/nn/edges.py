@@ -74,13 +74,21 @@ class RelationalEdges:
     _groups: dict[str, EdgeGroups] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if self.keep is not None and self.keep.shape != self.edge_type.shape:
-            raise ValueError(f"keep has shape {tuple(self.keep.shape)} for {self.num_edges} edges; give one each")
+        keep = self.keep
+        if keep is not None and (keep.shape != self.edge_type.shape or keep.dtype != torch.bool):
+            raise ValueError(
+                f"keep is {keep.dtype} of shape {tuple(keep.shape)} for {self.num_edges} edges; give one bool each"
+            )
 
     @property
     def num_edges(self) -> int:
         """Number of edges, masked ones included."""
         return int(self.edge_index.size(1))
+
+    @property
+    def num_rows_in(self) -> int:
+        """Number of rows that messages are read from."""
+        return self.num_nodes if self.num_sources is None else self.num_sources
 
     def masked(self, keep: Tensor) -> RelationalEdges:
         """The same edges with another mask; the grouped orders are shared, not rebuilt."""
@@ -110,8 +118,7 @@ class RelationalEdges:
     @property
     def by_source(self) -> EdgeGroups:
         """Grouped by source, products of destination and relation: the gradient of entity states."""
-        num_sources = self.num_nodes if self.num_sources is None else self.num_sources
-        return self._grouped("source", self.edge_index[0], num_sources, self.edge_index[1], self.edge_type)
+        return self._grouped("source", self.edge_index[0], self.num_rows_in, self.edge_index[1], self.edge_type)
 
     @property
     def by_relation(self) -> EdgeGroups:
@@ -120,10 +127,30 @@ class RelationalEdges:
 
     def _grouped(self, name: str, key: Tensor, num_keys: int, first: Tensor, second: Tensor) -> EdgeGroups:
         if name not in self._groups:
+            if not self._groups and self.num_sources is None:
+                self._check_ids()
             indptr, edge = sort_by_key(key, num_keys)
             first, second = first.to(torch.int32)[edge], second.to(torch.int32)[edge]
             self._groups[name] = EdgeGroups(first, second, edge, indptr, *_blocks(indptr))
         return self._groups[name]
+
+    def _check_ids(self) -> None:
+        """Compiled loops do not check: an id out of range would read or write whatever lies there."""
+        for name, ids, bound in (
+            ("entity", self.edge_index, self.num_nodes),
+            ("type", self.edge_type, self.num_edge_types),
+        ):
+            if ids.numel() and not (0 <= int(ids.min()) and int(ids.max()) < bound):
+                raise ValueError(
+                    f"{name} ids of edges run from {int(ids.min())} to {int(ids.max())}, not within [0, {bound})"
+                )
+
+
+def ranges(begin: Tensor, count: Tensor, total: int | None = None) -> tuple[Tensor, Tensor]:
+    """For every integer of the ranges `[begin, begin + count)` its range's number and itself, both `(total,)`."""
+    owner = torch.repeat_interleave(torch.arange(len(begin), device=begin.device), count, output_size=total)
+    offset = begin - (count.cumsum(0) - count)
+    return owner, torch.arange(len(owner), device=begin.device) + offset[owner]
 
 
 def sort_by_key(key: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
@@ -132,7 +159,7 @@ def sort_by_key(key: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
     On the CPU one counting pass, several times faster than a comparison sort.
 
     Raises:
-        ValueError: an integer outside `[0, num_keys)`.
+        ValueError: an integer outside `[0, num_keys)`; on the CPU alone, elsewhere it would cost a wait.
     """
     if key.device.type == "cpu":
         from gfm.nn.cpu_kernels import counting_sort
@@ -163,6 +190,6 @@ def _blocks(indptr: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     # Writing a row costs about as much as two messages.
     work = block_ptr + 2 * torch.arange(len(block_ptr), device=device)
     wanted = torch.linspace(0, float(work[-1]), CHUNKS + 1, dtype=torch.float64, device=device).long()
-    chunk_ptr = torch.searchsorted(work.long(), wanted)
+    chunk_ptr = torch.searchsorted(work, wanted)
     chunk_ptr[0], chunk_ptr[-1] = 0, len(key)
     return block_ptr.int(), row.int(), shared_key, partial_owner, chunk_ptr.int()

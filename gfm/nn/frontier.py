@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gfm.nn.edges import RelationalEdges
+from gfm.nn.edges import RelationalEdges, ranges
 
 FULL_SHARE = 0.8
 """Share of the edges that leave the reached entities above which a layer runs over the whole graph (measured)."""
@@ -20,7 +20,7 @@ class Hop(NamedTuple):
         edges: from source rows to destination rows.
         entities: `(n',)` rising ids of the destination rows; None: all entities, and the sources are they too.
         carried: `(k,)` source rows that have a destination row; None: all, in order.
-        carried_to: `(k,)` those destination rows, rising.
+        carried_to: `(k,)` the destination row of each of those, rising; None: the same row.
         mass: `(n',)` priority of the destinations where a budget is set.
     """
 
@@ -41,7 +41,7 @@ def next_hop(
     are dropped. The priority is the mass of a lazy random walk from the seeds, `m' = m + Σ_(u→v) m_u / degree_u`: an
     entity near the seeds, or reached from them in many ways, keeps its state, while what a hub's thousands of edges
     lead to shares the hub's mass. It costs one number per edge and is known before anything of size d is computed;
-    the norm of the incoming messages, which is not, keeps a worse set at the same budget (see docs/performance.md).
+    the norm of the incoming messages, the usual choice, is not (docs/performance.md compares what is left of quality).
 
     Args:
         edges: the whole graph.
@@ -59,7 +59,7 @@ def next_hop(
     total = int(count.sum())
     if budget is None and total >= FULL_SHARE * edges.num_edges:
         return None
-    source, position = _ranges(begin, count, total)
+    source, position = ranges(begin, count, total)
     if edges.keep is not None:
         kept = edges.keep[groups.edge[position]]
         source, position = source[kept], position[kept]
@@ -74,16 +74,13 @@ def next_hop(
         kept = reached[target]
         source, target, relation = source[kept], target[kept], relation[kept]
     entities, row = numbered(reached)
-    carried = reached[active].nonzero().squeeze(1)
-    return Hop(
-        RelationalEdges(
-            torch.stack([source.int(), row[target]]), relation, len(entities), edges.num_edge_types, None, len(active)
-        ),
-        entities,
-        carried,
-        row[active[carried]].long(),
-        None if budget is None else spread[entities],
+    between = RelationalEdges(
+        torch.stack([source.int(), row[target]]), relation, len(entities), edges.num_edge_types, num_sources=len(active)
     )
+    if budget is None:
+        return Hop(between, entities, None, row[active].long())
+    carried = reached[active].nonzero().squeeze(1)
+    return Hop(between, entities, carried, row[active[carried]].long(), spread[entities])
 
 
 def numbered(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,13 +89,6 @@ def numbered(mask: Tensor) -> tuple[Tensor, Tensor]:
     number = torch.empty(len(mask), dtype=torch.int32, device=mask.device)
     number[chosen] = torch.arange(len(chosen), dtype=torch.int32, device=mask.device)
     return chosen, number
-
-
-def _ranges(begin: Tensor, count: Tensor, total: int) -> tuple[Tensor, Tensor]:
-    """For every integer of the ranges `[begin, begin + count)`: the range it belongs to, and itself."""
-    owner = torch.repeat_interleave(torch.arange(len(begin), device=begin.device), count, output_size=total)
-    offset = begin - (count.cumsum(0) - count)
-    return owner, torch.arange(total, device=begin.device) + offset[owner]
 
 
 def _walk(num_nodes: int, active: Tensor, mass: Tensor, source: Tensor, target: Tensor) -> Tensor:

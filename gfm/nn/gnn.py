@@ -42,15 +42,15 @@ class QueryConditionedGNN(nn.Module):
         self.layers = nn.ModuleList(RelationalConv(hidden_dim, zero_preserving) for _ in range(num_layers))
         self.score_mlp = two_layer_mlp(2 * hidden_dim, 2 * hidden_dim, 1)
 
-    def relation_states(self, relations: Tensor, keep: bool = False) -> RelationStates:
-        """Prepares a graph's relations for `propagate`; with `keep`, for all questions to come with these weights.
+    def relation_states(self, relations: Tensor, cache: bool = False) -> RelationStates:
+        """Prepares a graph's relations for `propagate`; with `cache`, for all questions to come with these weights.
 
         Args:
             relations: text embeddings of direct, then inverse relations `(num_edge_types, text_dim)`.
-            keep: project each relation once and remember it, without gradients.
+            cache: project each relation once and remember it, without gradients.
         """
         projections = [layer.relation_projection for layer in self.layers]
-        return RelationStates(relations, self.relation_projection, projections, keep)
+        return RelationStates(relations, self.relation_projection, projections, cache)
 
     def propagate(
         self,
@@ -74,7 +74,8 @@ class QueryConditionedGNN(nn.Module):
             Entity states `Z^L`.
 
         Raises:
-            ValueError: a budget for a form whose unreached entities are not zero, or one below 1.
+            ValueError: a budget for a form whose unreached entities are not zero, or one below 1; `relation_states` of
+                another model.
         """
         if frontier_budget is not None and not (self.zero_preserving and frontier_budget >= 1):
             raise ValueError(
@@ -85,6 +86,8 @@ class QueryConditionedGNN(nn.Module):
             frontier_budget = None  # it leaves nothing out
         if isinstance(relations, Tensor):
             relations = self.relation_states(relations)
+        elif relations.projection is not self.relation_projection:
+            raise ValueError("these relation_states belong to another model; make them with this one")
         start = self._start(question, seeds)
         states, mass = self._seeded(start, len(question), edges.num_nodes), None
         if frontier_budget is not None:
@@ -100,7 +103,7 @@ class QueryConditionedGNN(nn.Module):
             states, mass = EntityStates(rows, hop.entities, edges.num_nodes), hop.mass
         return states
 
-    def score(self, states: EntityStates, question: Tensor) -> Tensor:
+    def logits(self, states: EntityStates, question: Tensor) -> Tensor:
         """Relevance logits of all entities `(B, V)` (Eq. 4 before the sigmoid).
 
         Args:
@@ -121,8 +124,8 @@ class QueryConditionedGNN(nn.Module):
         edges: RelationalEdges,
         frontier_budget: int | None = None,
     ) -> Tensor:
-        """Logits of all entities, `(B, V)`: `propagate`, then `score`."""
-        return self.score(self.propagate(question, relations, seeds, edges, frontier_budget), question)
+        """Logits of all entities, `(B, V)`: `propagate`, then `logits`."""
+        return self.logits(self.propagate(question, relations, seeds, edges, frontier_budget), question)
 
     def _start(self, question: Tensor, seeds: Seeds) -> SeedStates:
         """Eq. 1: the projected question at every seed, times its weight."""

@@ -1,8 +1,8 @@
 """Triton kernels behind `relational_spmm`: one program sums one block of edges over one slice of columns.
 
 Every step of a program loads a tile of several edges by many columns, so that enough rows are under way at once to hide
-the latency of memory; the tile's rows are added up once, at the end. Sums are float32 whatever the input, and run in
-the same order at every call.
+the latency of memory; the tile's rows are added up once, at the end. Sums are float32 whatever the input. A key
+with more edges than one block gets its partial sums added by atomic operations: its last bits may differ between calls.
 """
 
 from __future__ import annotations

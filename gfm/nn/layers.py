@@ -9,28 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 ROW_CHUNK_ELEMENTS = 1 << 19
-"""Numbers of a row chunk: 2 MiB in float32, so that what is made of them stays in the cache."""
+"""Numbers of a row chunk on a CPU: 2 MiB in float32, so that what is made of them stays in the cache."""
 
-
-def linear_of_concat(linear: nn.Linear, *parts: Tensor) -> Tensor:
-    """Applies `linear` to the concatenation of `parts` along the last axis without concatenating them.
-
-    `W [a ‖ b] = W_a a + W_b b`: a part that is the same for all entities (the question) is multiplied once and
-    broadcast, not copied and multiplied V times.
-
-    Args:
-        linear: its input size is the sum of the parts' last axes.
-        parts: broadcastable against one another in all but the last axis.
-    """
-    widths = [part.size(-1) for part in parts]
-    assert sum(widths) == linear.in_features, f"parts {widths} do not fill {linear.in_features} inputs"
-    weights = linear.weight.split(widths, dim=1)
-    out = F.linear(parts[0], weights[0], linear.bias)
-    for part, weight in zip(parts[1:], weights[1:], strict=True):
-        term = F.linear(part, weight)
-        # In place where nothing broadcasts: one entity-sized buffer less, and no gradient reads the old value.
-        out = out.add_(term) if term.shape == out.shape else out + term
-    return out
+ROW_CHUNK_ELEMENTS_GPU = 1 << 26
+"""The same elsewhere, where it only bounds memory."""
 
 
 def two_layer_mlp(in_dim: int, hidden_dim: int, out_dim: int) -> nn.Sequential:
@@ -38,11 +20,21 @@ def two_layer_mlp(in_dim: int, hidden_dim: int, out_dim: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(in_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, out_dim))
 
 
-def apply_to_concat(mlp: nn.Sequential, *parts: Tensor) -> Tensor:
-    """Applies a `two_layer_mlp` to the concatenation of `parts` (see `linear_of_concat`)."""
+def apply_to_concat(mlp: nn.Sequential, rows: Tensor, shared: Tensor) -> Tensor:
+    """Applies a `two_layer_mlp` to `[rows ‖ shared]` without concatenating.
+
+    `W [a ‖ b] = W_a a + W_b b`: what all entities share (the question's part) is multiplied once and broadcast, not
+    copied and multiplied for each of them.
+
+    Args:
+        mlp: takes as many inputs as the last axes of both have together.
+        rows: `(n, B, d)`.
+        shared: `(B, k)`.
+    """
     first, activation, last = mlp
     assert isinstance(first, nn.Linear)
-    out: Tensor = last(activation(linear_of_concat(first, *parts)))
+    for_rows, for_shared = first.weight.split([rows.size(-1), shared.size(-1)], dim=1)
+    out: Tensor = last(activation(F.linear(rows, for_rows) + F.linear(shared, for_shared, first.bias)))
     return out
 
 
@@ -60,4 +52,5 @@ def in_row_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 def rows_per_chunk(rows: Tensor) -> int:
     """How many of these rows make a chunk."""
-    return max(1, ROW_CHUNK_ELEMENTS // max(1, rows[:1].numel()))
+    elements = ROW_CHUNK_ELEMENTS if rows.device.type == "cpu" else ROW_CHUNK_ELEMENTS_GPU
+    return max(1, elements // max(1, rows[:1].numel()))

@@ -31,7 +31,7 @@ def relational_spmm(x: Tensor, rel: Tensor, edges: RelationalEdges, backend: str
 
     Args:
         x: entity states `(num_sources, B, d)`.
-        rel: relation states `(num_edge_types, d)` of the same type.
+        rel: relation states `(num_edge_types, d)`, cast to the type of `x`.
         edges: edges with inverses; masked ones carry nothing.
         backend: `"auto"` (numba on the CPU, triton on a GPU where it is installed, else chunked), or one of
             `BACKENDS`.
@@ -47,12 +47,11 @@ def relational_spmm(x: Tensor, rel: Tensor, edges: RelationalEdges, backend: str
         backend = best_backend(x)
     if backend not in BACKENDS:
         raise ValueError(f"backend {backend!r} is unknown; use {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}")
-    sources = edges.num_nodes if edges.num_sources is None else edges.num_sources
-    if len(x) != sources or rel.shape != (edges.num_edge_types, x.size(2)):
+    if len(x) != edges.num_rows_in or rel.shape != (edges.num_edge_types, x.size(2)):
         # Compiled loops do not check: they would read whatever lies behind.
         raise ValueError(
-            f"states {tuple(x.shape)} and relations {tuple(rel.shape)} do not fit edges from {sources} sources by "
-            f"{edges.num_edge_types} types; give (sources, B, d) and (types, d)"
+            f"states {tuple(x.shape)} and relations {tuple(rel.shape)} do not fit edges from {edges.num_rows_in} "
+            f"sources by {edges.num_edge_types} types; give (sources, B, d) and (types, d)"
         )
     rel = rel.to(x.dtype)
     if backend == "reference":

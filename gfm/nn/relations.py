@@ -18,26 +18,25 @@ class RelationStates:
     """`g_l(R^0)` with `R^0 = W_r · TextEmb(r)` for the relations of one graph, by layer.
 
     The first layers of a frontier meet few relations, so each layer projects only those on its edges. In training the
-    weights change every step and nothing is kept. At inference a relation is projected once per layer, when a question
-    first meets it, and kept: at d = 512 and 90,000 relations all of six layers take 1.1 GB, so what no question meets
-    takes neither time nor memory.
+    weights change every step and nothing is cached. At inference a relation is projected once per layer, when a
+    question first meets it, and cached: at d = 512 and 90,000 relations all of six layers take 1.1 GB.
 
     Args:
         embeddings: text embeddings `(num_edge_types, text_dim)` of direct, then inverse relations.
         projection: `W_r`.
         layers: `g_l` of every layer.
-        keep: whether states are kept; then they carry no gradient, and belong to the weights as they are now.
+        cache: whether states are cached; then they carry no gradient, and belong to the weights as they are now.
     """
 
-    def __init__(self, embeddings: Tensor, projection: nn.Linear, layers: Sequence[Any], keep: bool = False) -> None:
-        self.embeddings, self.projection, self.layers, self.keep = embeddings, projection, layers, keep
-        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
-        self._base = None if keep else self._project_text(embeddings)
+    def __init__(self, embeddings: Tensor, projection: nn.Linear, layers: Sequence[Any], cache: bool = False) -> None:
+        self.embeddings, self.projection, self.layers, self.cache = embeddings, projection, layers, cache
+        self._cached: dict[int, tuple[Tensor, Tensor]] = {}
+        self._base = None if cache else self._project_text(embeddings)
 
     def of_layer(self, number: int, edges: RelationalEdges) -> tuple[Tensor, RelationalEdges]:
         """States `(R', d)` of layer `number`, and the edges with their types numbered by row of these states."""
-        if self.keep:
-            return self._from_kept(number, edges), edges
+        if self.cache:
+            return self._from_cache(number, edges), edges
         assert self._base is not None
         if edges.num_sources is None:  # the whole graph
             return self.layers[number](self._base), edges
@@ -45,15 +44,14 @@ class RelationStates:
         compact = replace(edges, edge_type=row[edges.edge_type], num_edge_types=len(used), _groups={})
         return self.layers[number](self._base.index_select(0, used)), compact
 
-    @torch.inference_mode(False)  # what is kept outlives the caller's mode
+    @torch.inference_mode(False)  # what is cached outlives the caller's mode
     @torch.no_grad()
-    def _from_kept(self, number: int, edges: RelationalEdges) -> Tensor:
-        if number not in self._kept:
+    def _from_cache(self, number: int, edges: RelationalEdges) -> Tensor:
+        if number not in self._cached:
             shape = (len(self.embeddings), self.projection.out_features)
-            # Not zeroed: a row takes memory when it is first written.
             table = torch.empty(shape, dtype=self.projection.weight.dtype, device=self.embeddings.device)
-            self._kept[number] = table, torch.zeros(shape[0], dtype=torch.bool, device=table.device)
-        table, known = self._kept[number]
+            self._cached[number] = table, torch.zeros(shape[0], dtype=torch.bool, device=table.device)
+        table, known = self._cached[number]
         new = (~known if edges.num_sources is None else _met(edges) & ~known).nonzero().squeeze(1)
         if len(new):
             # Written before it is marked: another thread may compute it once more, but reads no unwritten row.

@@ -60,13 +60,13 @@ class EntityStates:
         """The columns of `values (B, V)` that have a row."""
         return values if self.entities is None else values[:, self.entities]
 
-    def apply(self, head: Callable[[Tensor], Tensor]) -> Tensor:
-        """Values `(B, V)` of a head that takes rows `(n, B, d)` to `(n, B)`.
+    def apply(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Values `(B, V)` of a function that takes rows `(n, B, d)` to `(n, B)`.
 
         It runs on the rows there are and once on a zero state, whose value every entity without a row has.
         """
-        values = in_row_chunks(head, self.rows)
+        values = in_row_chunks(function, self.rows)
         if self.entities is None:
             return values.transpose(0, 1)
-        elsewhere = head(self.rows.new_zeros(1, *self.rows.shape[1:])).transpose(0, 1)
+        elsewhere = function(self.rows.new_zeros(1, *self.rows.shape[1:])).transpose(0, 1)
         return elsewhere.repeat(1, self.num_entities).index_copy(1, self.entities, values.transpose(0, 1))

@@ -112,7 +112,7 @@ class GFMRetriever:
         edge_index, edge_type = index.graph.with_inverses()
         self.edges = RelationalEdges(edge_index, edge_type, index.graph.num_entities, index.graph.num_edge_types)
         self._model = checkpoint.in_dtype(getattr(torch, self.config.dtype))
-        self._relations = self._model.gnn.relation_states(index.relation_embeddings, keep=True)
+        self._relations = self._model.gnn.relation_states(index.relation_embeddings, cache=True)
 
     @classmethod
     def from_pretrained(
@@ -146,7 +146,7 @@ class GFMRetriever:
         gnn, selector = self._model.gnn, self._model.selector
         states = gnn.propagate(linked.embedding, self._relations, linked.seeds, self.edges, self.frontier_budget)
         if selector is None:
-            return torch.sigmoid(gnn.score(states, linked.embedding).float())
+            return torch.sigmoid(gnn.logits(states, linked.embedding).float())
         return noiseless_gate(selector(states, linked.embedding).float())
 
     def gather(self, question: str) -> Evidence:

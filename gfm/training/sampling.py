@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gfm.nn.edges import RelationalEdges
+from gfm.nn.edges import RelationalEdges, ranges
 from gfm.nn.states import Seeds
 
 
@@ -94,12 +94,9 @@ class CompletionGraph:
         keys, answers = self._answers
         wanted = queries.entity * (2 * self.num_relations) + queries.edge_type
         start, stop = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
-        count = stop - start
-        device = wanted.device
-        row = torch.repeat_interleave(torch.arange(len(wanted), device=device), count)
-        nth = torch.arange(len(row), device=device) - torch.repeat_interleave(count.cumsum(0) - count, count)
-        mask = torch.zeros(len(wanted), self.num_entities, dtype=torch.bool, device=device)
-        mask[row, answers[start[row] + nth]] = True
+        row, position = ranges(start, stop - start)
+        mask = torch.zeros(len(wanted), self.num_entities, dtype=torch.bool, device=wanted.device)
+        mask[row, answers[position]] = True
         return mask
 
     def _key(self, triples: Tensor) -> Tensor:

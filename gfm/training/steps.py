@@ -10,6 +10,7 @@ from torch import Tensor
 from gfm.config import LossConfig, SelectorConfig
 from gfm.nn.edges import RelationalEdges
 from gfm.nn.gnn import QueryConditionedGNN
+from gfm.nn.relations import RelationStates
 from gfm.nn.selector import SubgraphSelector, gumbel_sigmoid
 from gfm.nn.states import EntityStates, Seeds
 from gfm.training import losses
@@ -27,11 +28,19 @@ def phase_one_loss(logits: Tensor, positives: Tensor, negatives: Tensor, cfg: Lo
 
 
 def completion_logits(
-    gnn: QueryConditionedGNN, graph: CompletionGraph, queries: Queries, edges: RelationalEdges
+    gnn: QueryConditionedGNN,
+    graph: CompletionGraph,
+    queries: Queries,
+    edges: RelationalEdges,
+    relations: RelationStates | None = None,
 ) -> Tensor:
-    """Logits `(Q, V)` of completion queries; the question is the text embedding of the (inverse) relation."""
+    """Logits `(Q, V)` of completion queries; the question is the text embedding of the (inverse) relation.
+
+    `relations` are the graph's relation states where they were prepared, else they are projected anew.
+    """
     question = graph.relation_embeddings[queries.edge_type]
-    logits: Tensor = gnn(question, graph.relation_embeddings, queries.seeds(), edges)
+    prepared = graph.relation_embeddings if relations is None else relations
+    logits: Tensor = gnn(question, prepared, queries.seeds(), edges)
     return logits
 
 

@@ -68,10 +68,10 @@ def test_propagation_compares_all_backends_on_both_graphs(tmp_path: Path, capsys
 def test_retrieval_times_exact_and_budgeted_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--triples", "900", "--relations", "20", "--hidden-dim", "16", "--small-dim", "8", "--bfloat16"]
     data = run(retrieval, tmp_path, *GRAPH, *sizes)
-    reference, exact, *budgeted, bfloat16, small = data["cases"]
+    reference, layernorm, exact, *budgeted, bfloat16, small = data["cases"]
     assert [case["budget"] for case in budgeted] == [90, 30, 9, 3]
     assert [case["entities"]["max"] for case in budgeted] == [90, 30, 9, 3]
-    assert reference["ratio"] == 1 and bfloat16["dtype"] == "bfloat16"
+    assert reference["ratio"] == 1 and layernorm["form"] == "layernorm" and bfloat16["dtype"] == "bfloat16"
     assert small["hidden_dim"] == 8 and small["ratio"] is None, "another size of model is no ratio"
     for case in data["cases"]:
         assert case["seconds"]["median"] > 0 and case["first_seconds"] > 0

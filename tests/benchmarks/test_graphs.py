@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from benchmarks.bandwidth import bound_seconds
 from benchmarks.graphs import random_graph, random_question, random_triples
 from benchmarks.large import names
-from benchmarks.propagation import bound_seconds
 
 
 def test_a_random_graph_has_its_sizes_and_every_inverse() -> None:
@@ -48,7 +48,6 @@ def test_names_of_a_large_graph_are_all_different() -> None:
 
 
 def test_the_bound_counts_every_gathered_and_written_byte() -> None:
-    sizes = type("Sizes", (), {"entities": 10, "edges": 100, "edge_types": 5, "hidden_dim": 8})
-    bound = bound_seconds(sizes, batch=2, width=4, rate=1e-9)  # one byte a second
+    bound = bound_seconds(entities=10, edges=100, edge_types=5, dim=8, rate=1e-9, batch=2)  # one byte a second
     assert bound["forward_bound_seconds"] == 100 * (64 + 32) + 10 * 64
     assert bound["backward_bound_seconds"] == (100 * (64 + 32) + 10 * 64) + (100 * (64 + 64) + 5 * 32)

@@ -112,7 +112,7 @@ def test_the_score_is_the_mlp_of_state_and_question():
     states, question = torch.randn(V, 2, 16), texts(2)
     joined = torch.cat([states, gnn.question_projection(question).expand(V, 2, 16)], dim=-1)
     want = gnn.score_mlp(joined).squeeze(-1).T
-    torch.testing.assert_close(gnn.score(EntityStates(states, None, V), question), want)
+    torch.testing.assert_close(gnn.logits(EntityStates(states, None, V), question), want)
 
 
 @FORMS
@@ -312,7 +312,7 @@ def test_chunks_of_rows_give_the_logits_of_one_pass_in_both_forms(
 def test_kept_relation_states_serve_all_questions_to_come(share: float, asked: list[Problem]):
     gnn, patch = double_gnn(), with_share(share)
     try:
-        kept = gnn.relation_states(texts(2 * R, seed=2), keep=True)
+        kept = gnn.relation_states(texts(2 * R, seed=2), cache=True)
         with torch.no_grad():
             for problem in (*asked, *asked):
                 question, relations, seeds, edges = problem.inputs()
@@ -331,7 +331,7 @@ def test_a_relation_is_projected_when_a_question_first_meets_it_and_never_again(
         layer.relation_projection.register_forward_hook(
             lambda _, inputs, __, number=number: projected.append((number, len(inputs[0])))
         )
-    kept = gnn.relation_states(relations, keep=True)
+    kept = gnn.relation_states(relations, cache=True)
     expected = [
         # Of 0 its edge out alone, then those of 0 and 1: 0 and its inverse, and 1.
         ({0: 1.0}, [(0, 1), (1, 3)]),
@@ -368,7 +368,7 @@ def test_inputs_are_never_modified(
     with torch.set_grad_enabled(grad):
         states = gnn.propagate(question, relations, seeds, edges, budget)
         rows = states.rows.clone()
-        gnn.score(states, question)
+        gnn.logits(states, question)
     assert all(torch.equal(a, b) for a, b in zip(tensors, before, strict=True))
     assert torch.equal(states.rows, rows)
 
@@ -390,9 +390,9 @@ def test_after_every_layer_no_more_than_the_budget_carry_a_state(problem: Proble
     hooks = [layer.register_forward_hook(lambda _, __, out: rows.append(len(out))) for layer in gnn.layers]
     with torch.no_grad():
         states = gnn.propagate(*problem.inputs(), frontier_budget=budget)
-        logits = gnn.score(states, texts(len(problem.questions)))
+        logits = gnn.logits(states, texts(len(problem.questions)))
         zero = EntityStates(states.rows[:0], torch.tensor([], dtype=torch.int64), 1)
-        alone = gnn.score(zero, texts(len(problem.questions)))
+        alone = gnn.logits(zero, texts(len(problem.questions)))
     for hook in hooks:
         hook.remove()
     assert len(rows) == 3 and max(rows) <= budget
@@ -507,7 +507,7 @@ def test_a_bfloat16_model_stays_close_to_float32(monkeypatch: pytest.MonkeyPatch
         want = gnn(*problem.inputs(), frontier_budget=budget)
         half = deepcopy(gnn).to(torch.bfloat16)
         states = half.propagate(*problem.inputs(), frontier_budget=budget)
-        logits = half.score(states, problem.inputs()[0])
+        logits = half.logits(states, problem.inputs()[0])
     assert states.rows.dtype == logits.dtype == torch.bfloat16
     torch.testing.assert_close(logits.float(), want, rtol=0.05, atol=0.05)
     assert want.std() > 0.05  # a constant would not be close
@@ -571,7 +571,7 @@ def test_inference_mode_gives_the_same_and_leaves_the_graph_fit_for_training(
     monkeypatch.setattr(frontier, "FULL_SHARE", share)
     gnn, (question, relations, seeds, edges) = gnn_of(), hub_problem().inputs()
     edges = edges.masked(torch.arange(edges.num_edges) % 3 != 0)
-    states = gnn.relation_states(relations, keep=True) if keep else relations
+    states = gnn.relation_states(relations, cache=True) if keep else relations
     with torch.inference_mode():
         inferred = gnn(question, states, seeds, edges)
     with torch.no_grad():

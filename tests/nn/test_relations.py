@@ -81,7 +81,7 @@ def test_without_keeping_gradients_reach_all_projections():
 
 def test_kept_states_are_projected_once_and_carry_no_gradient():
     projection, layers = projections()
-    counting, states = Counting(layers), RelationStates(texts(), projection, layers, keep=True)
+    counting, states = Counting(layers), RelationStates(texts(), projection, layers, cache=True)
     assert counting.rows == [[], []]  # nothing before it is met
     for edges in (part(5, 2, 5), part(2), part(5, 5), part(2, 0), part(0, 2, 5)):
         table, numbered = states.of_layer(0, edges)
@@ -96,7 +96,7 @@ def test_kept_states_are_projected_once_and_carry_no_gradient():
 
 def test_kept_states_stay_what_they_were_when_others_are_added():
     projection, layers = projections()
-    states = RelationStates(texts(), projection, layers, keep=True)
+    states = RelationStates(texts(), projection, layers, cache=True)
     first = states.of_layer(0, part(4, 1))[0][[4, 1]].clone()
     for relation in range(R):
         states.of_layer(0, part(relation))
@@ -110,7 +110,7 @@ def test_kept_states_do_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyP
     projection, layers = projections()
     want = layers[0](projection(texts())).detach()
     monkeypatch.setattr("gfm.nn.layers.ROW_CHUNK_ELEMENTS", elements)
-    table, _ = RelationStates(texts(), projection, layers, keep=True).of_layer(0, WHOLE)
+    table, _ = RelationStates(texts(), projection, layers, cache=True).of_layer(0, WHOLE)
     torch.testing.assert_close(table, want, rtol=1e-5, atol=1e-6)
 
 
@@ -123,7 +123,7 @@ def test_states_have_the_type_of_the_weights(keep: bool):
 
 def test_states_kept_in_autocast_serve_questions_outside_it():
     projection, layers = projections()
-    states = RelationStates(texts(), projection, layers, keep=True)
+    states = RelationStates(texts(), projection, layers, cache=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         states.of_layer(0, part(1, 3))
     table, _ = states.of_layer(0, part(1, 3, 4))
@@ -133,7 +133,7 @@ def test_states_kept_in_autocast_serve_questions_outside_it():
 
 def test_states_kept_in_inference_mode_serve_questions_outside_it():
     projection, layers = projections()
-    states = RelationStates(texts(), projection, layers, keep=True)
+    states = RelationStates(texts(), projection, layers, cache=True)
     with torch.inference_mode():
         states.of_layer(0, part(1, 3))
     table, _ = states.of_layer(0, part(1, 3, 4))

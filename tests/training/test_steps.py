@@ -232,6 +232,7 @@ def test_the_frozen_gnn_gets_no_gradient_and_keeps_its_weights():
     gnn = gnn_of()
     before = {name: tensor.clone() for name, tensor in gnn.state_dict().items()}
     module = silent(SelectorModule(gnn, SubgraphSelector.from_gnn(gnn), [TinyCorpus()], FinetuneConfig()))
+    module.on_fit_start()
     optimizer = module.configure_optimizers()["optimizer"]
     for _ in range(3):
         optimizer.zero_grad()
