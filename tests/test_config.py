@@ -148,7 +148,7 @@ def test_a_value_outside_its_range_is_refused(override: str, bounds: str):
 NEEDED = ["checkpoint=a", "index=b", "questions=c"]  # what an inference config cannot do without
 
 
-@pytest.mark.parametrize("value", ["0", "-0.1", "-5", ".inf", "-.inf", ".nan"])
+@pytest.mark.parametrize("value", ["0", "-0.1", "-5", "1.5", ".inf", "-.inf", ".nan"])
 def test_a_frontier_budget_that_is_neither_share_nor_number_is_refused(value: str):
     message = refused(None, *NEEDED, f"retrieval.frontier_budget={value}", schema=InferenceConfig)
     assert "'retrieval.frontier_budget' is" in message and "share" in message

@@ -142,3 +142,22 @@ def test_orders_made_on_a_gpu_equal_those_of_the_cpu():
     for name in ORDERS:
         for here, there in zip(getattr(edges, name), getattr(moved, name), strict=True):
             assert there.is_cuda and torch.equal(here, there.cpu())
+
+
+@pytest.mark.parametrize(
+    ("edge_index", "edge_type", "fragment"),
+    [([[0], [5]], [0], "entity ids of edges run from 0 to 5"), ([[-1], [1]], [0], "-1"), ([[0], [1]], [3], "type ids")],
+)
+def test_ids_out_of_range_are_refused_before_a_compiled_loop_reads_them(
+    edge_index: list[list[int]], edge_type: list[int], fragment: str
+):
+    edges = RelationalEdges(torch.tensor(edge_index), torch.tensor(edge_type), 3, 2)
+    with pytest.raises(ValueError, match=fragment):
+        _ = edges.by_source
+
+
+def test_a_mask_that_is_not_one_bool_an_edge_is_refused():
+    edges = RelationalEdges(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 0]), 3, 1)
+    for keep in (torch.ones(3, dtype=torch.bool), torch.ones(2, dtype=torch.int64)):
+        with pytest.raises(ValueError, match="give one bool each"):
+            edges.masked(keep)

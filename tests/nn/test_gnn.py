@@ -582,3 +582,9 @@ def test_inference_mode_gives_the_same_and_leaves_the_graph_fit_for_training(
         logits = gnn(question, relations, seeds, edges)  # the orders that inference made serve training
         logits.square().sum().backward()
         torch.testing.assert_close(logits.detach(), inferred, rtol=1e-4, atol=1e-5)
+
+
+def test_relation_states_of_another_model_are_refused():
+    other = gnn_of().relation_states(texts(2 * R), cache=True)
+    with pytest.raises(ValueError, match="belong to another model"):
+        gnn_of()(texts(1), other, seeds_of({0: 1.0}), with_inverses(TRIPLES, V, R))
