@@ -19,6 +19,7 @@ from numba.core import types
 from numba.extending import intrinsic, overload
 from torch import Tensor
 
+from gfm.errors import InputError
 from gfm.nn.edges import EdgeGroups
 
 # Not every threading layer of numba takes parallel loops from two Python threads at once; a server has many.
@@ -34,7 +35,13 @@ def launch(groups: EdgeGroups, keep: Tensor | None, a: Tensor, b: Tensor, out: T
 
 
 def run(kernel: Callable[..., None], *arguments: Tensor | float) -> None:
-    """Runs a compiled loop on the memory of tensors."""
+    """Runs a compiled loop on the memory of tensors.
+
+    Raises:
+        InputError: numba is told not to compile; as Python loops these would take hours, or fail.
+    """
+    if numba.config.DISABLE_JIT:
+        raise InputError("NUMBA_DISABLE_JIT is set, and the loops on the CPU must be compiled; unset it")
     arrays = [as_array(value) if isinstance(value, Tensor) else value for value in arguments]
     with _one_loop_at_a_time:
         # numba's first parallel loop sets the threads of the OpenMP that it shares with torch to its own number.

@@ -41,7 +41,7 @@ def next_hop(
     are dropped. The priority is the mass of a lazy random walk from the seeds, `m' = m + Σ_(u→v) m_u / degree_u`: an
     entity near the seeds, or reached from them in many ways, keeps its state, while what a hub's thousands of edges
     lead to shares the hub's mass. It costs one number per edge and is known before anything of size d is computed;
-    the norm of the incoming messages, the usual choice, is not (docs/performance.md compares what is left of quality).
+    the norm of the incoming messages, the usual choice, is not (docs/performance.md: what a budget costs in quality).
 
     Args:
         edges: the whole graph.

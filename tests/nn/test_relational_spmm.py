@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from gfm.errors import InputError
 from gfm.nn import edges as edges_module
 from gfm.nn import relational_spmm as spmm_module
 from gfm.nn.edges import RelationalEdges
@@ -431,3 +432,10 @@ def test_triton_refuses_the_cpu(compiled: dict[str, Any]):
 @needs_triton
 def test_the_kernels_compile_for_a_gpu(compiled: dict[str, Any]):
     assert compiled["compiled"] == [True] * 4
+
+
+def test_numba_told_not_to_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    edges = RelationalEdges(torch.tensor([[0], [1]]), torch.tensor([0]), 2, 1)
+    with pytest.raises(InputError, match="NUMBA_DISABLE_JIT"):
+        relational_spmm(torch.ones(2, 1, 3), torch.ones(1, 3), edges, backend="numba")
