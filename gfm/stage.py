@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from gfm.config import load_config
+from gfm.config_files import load_config
 from gfm.errors import InputError
 
 Schema = TypeVar("Schema")

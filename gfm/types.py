@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+INVERSE_TEXT = "inverse of "
+"""What stands before a relation's name where its inverse is embedded."""
+
 
 @dataclass(frozen=True)
 class Document:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from gfm.config import InferenceConfig, save_config
+from gfm.config import InferenceConfig
+from gfm.config_files import save_config
 from gfm.evaluation.compare import Ranking, as_json, bm25_method, compare, dense_method, rank_evidence
 from gfm.kg.index import KGIndex
 from gfm.kg.readers import read_questions

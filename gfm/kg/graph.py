@@ -13,6 +13,7 @@ from scipy.sparse import coo_array
 from torch import Tensor
 
 from gfm.errors import InputError
+from gfm.types import INVERSE_TEXT
 
 Triple = tuple[str, str, str]
 
@@ -155,9 +156,9 @@ class KnowledgeGraph:
     def _by_tail(self) -> tuple[Tensor, Tensor]:
         return _grouped(self.edge_index[1], self.num_entities)
 
-    def relation_texts(self) -> list[str]:
-        """Texts to embed: every direct name, then `"inverse of <name>"` for every inverse."""
-        return [*self.relation_names, *(f"inverse of {name}" for name in self.relation_names)]
+    def relation_texts(self, inverse_text: str = INVERSE_TEXT) -> list[str]:
+        """Texts to embed: every direct name, then `inverse_text` followed by the name for every inverse."""
+        return [*self.relation_names, *(f"{inverse_text}{name}" for name in self.relation_names)]
 
     def triples(self) -> Iterator[Triple]:
         """Yields the direct triples as names, in stored order."""

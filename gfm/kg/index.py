@@ -20,7 +20,7 @@ from gfm.kg.build import Encoder
 from gfm.kg.graph import KnowledgeGraph
 from gfm.kg.index_writer import FORMAT, write_index
 from gfm.kg.storage import MANIFEST, bytes_on_disk, damaged, open_array, open_table, read_json
-from gfm.types import Document, Extraction
+from gfm.types import INVERSE_TEXT, Document, Extraction
 
 if TYPE_CHECKING:
     from lancedb.table import Table
@@ -165,6 +165,14 @@ class KGIndex:
                 f"(fingerprint {self.encoder_fingerprint}) but {encoder.name!r} (fingerprint {encoder.fingerprint}) "
                 "was given; use the same encoder or build the index again"
             )
+
+    def relations_read_as(self, inverse_text: str, encoder: Encoder) -> Tensor:
+        """Relation embeddings `(2R, dim)` for a model that reads inverses as `inverse_text` and the relation's name."""
+        if inverse_text == INVERSE_TEXT:
+            return self.relation_embeddings
+        direct = self.graph.num_relations
+        inverse = encoder.encode(self.graph.relation_texts(inverse_text)[direct:])
+        return torch.cat([self.relation_embeddings[:direct], inverse])
 
     def info(self) -> dict[str, Any]:
         """What `gfm index info` shows: counts, degrees, size, encoder and version, ready for JSON."""

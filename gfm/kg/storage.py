@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from gfm.errors import InputError
+from gfm.files import flush
 
 if TYPE_CHECKING:
     from lancedb.table import Table
@@ -37,7 +38,7 @@ def write_json(path: Path, value: Any) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-    _sync_folder(path.parent)
+    flush(path.parent)
 
 
 def read_json(path: Path) -> Any:
@@ -62,8 +63,8 @@ def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]], names: Mappin
             os.fsync(file.fileno())
     for name, texts in names.items():
         write_json(folder / f"{name}.json", texts)
-    _sync_folder(folder)
-    _sync_folder(folder.parent)
+    flush(folder)
+    flush(folder.parent)
 
 
 def open_array(path: Path) -> NDArray[Any]:
@@ -168,13 +169,3 @@ def _only_unfinished(root: Path) -> bool:
     """Whether the folder holds nothing but what a first build leaves when it is killed."""
     names = {path.name for path in root.iterdir()}
     return not names or (_LOCK in names and names <= {_LOCK, "arrays", "lance"})
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # folders cannot be opened there
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -16,12 +15,6 @@ from gfm.errors import InputError
 
 _KEYS_PER_QUERY = 500  # below SQLite's oldest limit of 999 variables
 _BUSY_SECONDS = 60.0
-
-
-def default_cache_folder() -> Path:
-    """The folder of embedding caches: `$GFM_CACHE/embeddings`, else `~/.cache/gfm/embeddings`."""
-    root = os.environ.get("GFM_CACHE")
-    return (Path(root) if root else Path.home() / ".cache" / "gfm") / "embeddings"
 
 
 class EmbeddingCache:

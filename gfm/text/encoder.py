@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from gfm.errors import InputError
-from gfm.text.cache import EmbeddingCache, default_cache_folder
+from gfm.files import cache_folder
+from gfm.text.cache import EmbeddingCache
 from gfm.text.model_files import dimension, fingerprint
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class TextEncoder:
     def _cache(self) -> EmbeddingCache | None:
         if self._cache_folder is False:
             return None
-        folder = default_cache_folder() if self._cache_folder is None else Path(self._cache_folder)
+        folder = cache_folder("embeddings") if self._cache_folder is None else Path(self._cache_folder)
         return EmbeddingCache(folder / f"{self.fingerprint}-{self.dtype}.sqlite", self.dim)
 
     def _compute(self, texts: list[str]) -> Tensor:

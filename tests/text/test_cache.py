@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from gfm.errors import InputError
-from gfm.text.cache import EmbeddingCache, default_cache_folder
+from gfm.files import cache_folder
+from gfm.text.cache import EmbeddingCache
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,10 +66,10 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 def test_the_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GFM_CACHE", str(tmp_path))
-    assert default_cache_folder() == tmp_path / "embeddings"
+    assert cache_folder("embeddings") == tmp_path / "embeddings"
     monkeypatch.delenv("GFM_CACHE")
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
-    assert default_cache_folder() == tmp_path / "home" / ".cache" / "gfm" / "embeddings"
+    assert cache_folder("embeddings") == tmp_path / "home" / ".cache" / "gfm" / "embeddings"
 
 
 def test_a_process_killed_while_it_writes_leaves_a_usable_cache(tmp_path: Path) -> None:
