@@ -10,7 +10,8 @@ import lightning as L
 from finetune.data import QuestionCorpus, load_corpus, question_batches
 from finetune.module import GNNModule, SelectorModule
 from gfm.checkpoint import Checkpoint, load_checkpoint
-from gfm.config import FinetuneConfig, save_config
+from gfm.config import FinetuneConfig
+from gfm.config_files import save_config
 from gfm.errors import InputError
 from gfm.nn.selector import SubgraphSelector
 from gfm.stage import run_stage
@@ -30,7 +31,7 @@ def run(cfg: FinetuneConfig) -> Path:
     checkpoint.check_encoder(encoder.name, encoder.fingerprint)
     linking = replace(cfg.linking, seed_weighting=cfg.linking.seed_weighting or checkpoint.info.seed_weighting)
     labelled = cfg.unfreeze == "gnn" or cfg.selector.supervised
-    corpora = [load_corpus(corpus, encoder, linking, labelled) for corpus in cfg.corpora]
+    corpora = [load_corpus(corpus, encoder, linking, labelled, checkpoint.info.inverse_text) for corpus in cfg.corpora]
     gnn, sizes = checkpoint.gnn.train(), [len(corpus.gold) for corpus in corpora]
     info = replace(
         checkpoint.info,
@@ -46,7 +47,7 @@ def run(cfg: FinetuneConfig) -> Path:
     trainer = make_trainer(replace(cfg.trainer, max_steps=cfg.selector.max_steps), out, "selector")
     batches = question_batches(sizes, cfg.batch_size, cfg.seed + 1)
     fit(trainer, SelectorModule(gnn, selector, corpora, cfg), batches)
-    return Checkpoint(gnn, selector, replace(info, phase="selector")).save(out / "checkpoint")
+    return Checkpoint(gnn, selector, replace(info, phase="selector", entity_votes="gate")).save(out / "checkpoint")
 
 
 def _facts(cfg: FinetuneConfig, corpora: list[QuestionCorpus]) -> dict[str, object]:

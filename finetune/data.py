@@ -19,6 +19,7 @@ from gfm.retrieval.gfm_retriever import LinkedQuestions, QuestionLinker
 from gfm.text.encoder import TextEncoder
 from gfm.training.losses import undirected_pairs
 from gfm.training.steps import QuestionBatch
+from gfm.types import INVERSE_TEXT
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,11 @@ class QuestionCorpus:
 
 
 def load_corpus(
-    cfg: CorpusConfig, encoder: TextEncoder, linking: LinkingConfig, labelled: bool = True
+    cfg: CorpusConfig,
+    encoder: TextEncoder,
+    linking: LinkingConfig,
+    labelled: bool = True,
+    inverse_text: str = INVERSE_TEXT,
 ) -> QuestionCorpus:
     """Opens an index, links its questions and looks up the entities of their gold documents.
 
@@ -63,6 +68,7 @@ def load_corpus(
         encoder: must be the index's.
         linking: how questions find their seeds.
         labelled: whether training needs gold documents.
+        inverse_text: how the model reads inverse relations.
 
     Raises:
         InputError: a question names a supporting document that the index lacks, or labels are needed and none exist.
@@ -88,7 +94,7 @@ def load_corpus(
         )
     edge_index, edge_type = index.graph.with_inverses()
     return QuestionCorpus(
-        relations=index.relation_embeddings,
+        relations=index.relations_read_as(inverse_text, encoder),
         edges=RelationalEdges(edge_index, edge_type, index.graph.num_entities, index.graph.num_edge_types),
         linked=QuestionLinker(index, encoder, linking)([question.question for question in questions]),
         gold=gold,

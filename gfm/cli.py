@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 index_app = typer.Typer(no_args_is_help=True, help="Build and inspect indexes.")
 app.add_typer(index_app, name="index")
+checkpoint_app = typer.Typer(no_args_is_help=True, help="Import checkpoints and show what they are.")
+app.add_typer(checkpoint_app, name="checkpoint")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 IndexFolder = Annotated[Path, typer.Argument(help="Index folder.", metavar="INDEX")]
@@ -91,6 +93,25 @@ def index_info(index: IndexFolder, json_output: Json = False) -> None:
     from gfm.kg.index import KGIndex
 
     _print_info(KGIndex.open(index).info(), json_output)
+
+
+@checkpoint_app.command("import-gfmrag")
+def checkpoint_import_gfm_rag(
+    folder: Annotated[Path, typer.Argument(help="Holds GFM-RAG's config.json and model.pth.", metavar="FOLDER")],
+    out: Annotated[Path, typer.Argument(help="Folder of the checkpoint.", metavar="OUT")],
+    encoder: Annotated[str, typer.Option(help="The sentence encoder it was trained with: a folder or hub name.")] = (
+        "sentence-transformers/all-mpnet-base-v2"
+    ),
+    json_output: Json = False,
+) -> None:
+    """Turn a model that GFM-RAG v1 released into a checkpoint."""
+    from gfm.checkpoint.foreign import import_gfm_rag
+    from gfm.text.encoder import TextEncoder
+
+    checkpoint = import_gfm_rag(folder, TextEncoder(encoder))
+    written = checkpoint.save(out)
+    parameters = sum(parameter.numel() for parameter in checkpoint.gnn.parameters())
+    _print_info({"checkpoint": str(written), "encoder": encoder, "parameters": parameters}, json_output)
 
 
 @app.command()

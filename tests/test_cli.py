@@ -16,7 +16,8 @@ import torch
 
 import gfm.retrieval.gfm_retriever
 import gfm.text.encoder
-from gfm.checkpoint import CONFIG, WEIGHTS, Checkpoint, CheckpointInfo
+from gfm.checkpoint import Checkpoint, CheckpointInfo
+from gfm.checkpoint.folder import CONFIG, WEIGHTS
 from gfm.cli import main
 from gfm.config import ModelConfig
 from gfm.kg.index import KGIndex

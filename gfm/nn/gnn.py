@@ -27,16 +27,23 @@ class QueryConditionedGNN(nn.Module):
             layer l computes the entities within l hops of the seeds, and no others. The other form (bias, LayerNorm)
             is the one existing public checkpoints have: 8,144,897 parameters at
             `text_dim=768, hidden_dim=512, num_layers=6`.
+        swap_inverses: a message along an edge is modulated by the relation of the edge's inverse. Models that aggregate
+            into an edge's head, as GFM-RAG's do, read graphs this way.
 
     Shapes: `V` entities, `B` questions, logits `(B, V)`.
     """
 
     def __init__(
-        self, text_dim: int = 384, hidden_dim: int = 64, num_layers: int = 6, zero_preserving: bool = True
+        self,
+        text_dim: int = 384,
+        hidden_dim: int = 64,
+        num_layers: int = 6,
+        zero_preserving: bool = True,
+        swap_inverses: bool = False,
     ) -> None:
         super().__init__()
         self.text_dim, self.hidden_dim, self.num_layers = text_dim, hidden_dim, num_layers
-        self.zero_preserving = zero_preserving
+        self.zero_preserving, self.swap_inverses = zero_preserving, swap_inverses
         self.question_projection = nn.Linear(text_dim, hidden_dim)
         self.relation_projection = nn.Linear(text_dim, hidden_dim)
         self.layers = nn.ModuleList(RelationalConv(hidden_dim, zero_preserving) for _ in range(num_layers))
@@ -49,6 +56,8 @@ class QueryConditionedGNN(nn.Module):
             relations: text embeddings of direct, then inverse relations `(num_edge_types, text_dim)`.
             cache: project each relation once and remember it, without gradients.
         """
+        if self.swap_inverses:
+            relations = relations.roll(len(relations) // 2, 0)
         projections = [layer.relation_projection for layer in self.layers]
         return RelationStates(relations, self.relation_projection, projections, cache)
 

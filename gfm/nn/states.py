@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from gfm.nn.layers import in_row_chunks
@@ -56,12 +57,22 @@ class EntityStates:
         everywhere[self.entities] = self.rows
         return everywhere
 
+    def at(self, entity: Tensor, question: Tensor) -> Tensor:
+        """States `(N, d)` of `entity[i]` for `question[i]`; zero for an entity without a row."""
+        if self.entities is None:
+            return self.rows[entity, question]
+        if len(self.entities) == 0:
+            return self.rows.new_zeros(len(entity), self.rows.size(2))
+        row = torch.searchsorted(self.entities, entity).clamp_max(len(self.entities) - 1)
+        there = (self.entities[row] == entity).unsqueeze(1)
+        return self.rows[row, question].masked_fill(~there, 0.0)
+
     def select(self, values: Tensor) -> Tensor:
         """The columns of `values (B, V)` that have a row."""
         return values if self.entities is None else values[:, self.entities]
 
     def apply(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """Values `(B, V)` of a function that takes rows `(n, B, d)` to `(n, B)`.
+        """Values `(B, V)` of a function that takes rows `(n, B, d)` to `(n, B)`, or to more columns than B.
 
         It runs on the rows there are and once on a zero state, whose value every entity without a row has.
         """

@@ -112,7 +112,9 @@ class GFMRetriever:
         edge_index, edge_type = index.graph.with_inverses()
         self.edges = RelationalEdges(edge_index, edge_type, index.graph.num_entities, index.graph.num_edge_types)
         self._model = checkpoint.in_dtype(getattr(torch, self.config.dtype))
-        self._relations = self._model.gnn.relation_states(index.relation_embeddings, cache=True)
+        self._relations = self._model.gnn.relation_states(
+            index.relations_read_as(info.inverse_text, encoder), cache=True
+        )
 
     @classmethod
     def from_pretrained(
@@ -170,11 +172,16 @@ class GFMRetriever:
             max_paths=self.config.max_paths,
         )
         clock.lap("paths")
-        best = top_k(gates, self.config.rank_entities)
-        graph_scores = rank_documents(gates, self.index.mentions, path_counts(paths, len(gates)), best)
+        graph_scores = self._graph_scores(gates, paths, top_k(gates, self.config.rank_entities))
         dense_scores = self._documents_by_cosine.scores(q)
         clock.lap("documents")
         return Evidence(linked.reasons[0], gates, selected, paths, graph_scores, dense_scores, clock.seconds)
+
+    def _graph_scores(self, gates: np.ndarray, paths: list[RelationalPath], voting: np.ndarray) -> np.ndarray:
+        mentions = self.index.mentions
+        if self.checkpoint.info.entity_votes == "one":
+            return rank_documents(np.ones_like(gates), mentions, {}, voting)
+        return rank_documents(gates, mentions, path_counts(paths, len(gates)), voting)
 
     def retrieve(self, question: str, top_k: int = 5) -> Retrieval:
         """Retrieves the evidence for one question; `top_k` bounds the documents, not the subgraph.

@@ -588,3 +588,19 @@ def test_relation_states_of_another_model_are_refused():
     other = gnn_of().relation_states(texts(2 * R), cache=True)
     with pytest.raises(ValueError, match="belong to another model"):
         gnn_of()(texts(1), other, seeds_of({0: 1.0}), with_inverses(TRIPLES, V, R))
+
+
+def test_swapped_inverses_read_a_graph_as_one_whose_relations_are_swapped() -> None:
+    torch.manual_seed(0)
+    plain, swapped = (QueryConditionedGNN(6, 8, 3, False, swap_inverses=swap) for swap in (False, True))
+    swapped.load_state_dict(plain.state_dict())
+    edges = RelationalEdges(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.tensor([0, 2, 1, 3]), 3, 4)
+    relations, question = torch.randn(4, 6), torch.randn(1, 6)
+    seeds = Seeds(torch.tensor([0]), torch.tensor([0]), torch.ones(1))
+    with torch.no_grad():
+        want = plain(question, relations[[2, 3, 0, 1]], seeds, edges)
+        torch.testing.assert_close(swapped(question, relations, seeds, edges), want)
+        torch.testing.assert_close(
+            swapped(question, swapped.relation_states(relations, cache=True), seeds, edges), want
+        )
+        assert not torch.allclose(plain(question, relations, seeds, edges), want)

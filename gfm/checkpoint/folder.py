@@ -2,55 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+import yaml
+from huggingface_hub import ModelHubMixin, snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from gfm.checkpoint.card import CARD, write_model_card
+from gfm.checkpoint.info import CheckpointInfo
 from gfm.config import ModelConfig
 from gfm.errors import InputError
+from gfm.files import flush, sha256
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.selector import SubgraphSelector
 
 FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+MANIFEST = "manifest.yaml"
 PENDING = f"{WEIGHTS}.new"
 
 
 @dataclass(frozen=True)
-class CheckpointInfo:
-    """What a checkpoint says of itself.
-
-    Attributes:
-        encoder: name of the sentence encoder its text embeddings came from; `encoder_fingerprint` decides identity.
-        phase: `"pretrain"`, `"finetune-gnn"` or `"selector"`.
-        threshold: δ, the gate above which an entity is selected.
-        parent: sha256 of the weights it was trained from.
-        training: free-form facts of the run (data, steps, metrics).
-    """
-
-    text_dim: int
-    model: ModelConfig
-    encoder: str
-    encoder_fingerprint: str
-    phase: str
-    threshold: float = 0.5
-    seed_weighting: str = "idf"
-    parent: str = ""
-    training: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(ModelHubMixin, library_name="gfm", tags=["knowledge-graph", "retrieval"]):
     """A GNN, its selector where one was trained, and what is known about both.
 
     `sha256` is that of the weights file it was loaded from, empty for one that was not: how a child names its parent.
@@ -60,6 +43,9 @@ class Checkpoint:
     selector: SubgraphSelector | None
     info: CheckpointInfo
     sha256: str = ""
+
+    # The mixin would write its own config.json from the constructor's arguments; ours is written by `save`.
+    _hub_mixin_config: ClassVar[dict[str, Any]] = {"format": FORMAT}  # type: ignore[misc]
 
     def save(self, folder: str | Path) -> Path:
         """Writes the checkpoint; killed at any moment it leaves the old one or the new one, never a mixture.
@@ -72,12 +58,12 @@ class Checkpoint:
         waiting = folder / PENDING
         _finish_interrupted(folder)
         save_file(self._tensors(), waiting)
-        _flush(waiting)
+        flush(waiting)
         config = {"format": FORMAT, "sha256": sha256(waiting), "selector": self.selector is not None}
         text = json.dumps(config | asdict(self.info), indent=1, ensure_ascii=False, sort_keys=True)
         temporary = folder / f"{CONFIG}.tmp"
         temporary.write_text(text + "\n", encoding="utf-8")
-        _flush(temporary)
+        flush(temporary)
         shutil.copymode(temporary, waiting)
         os.replace(temporary, folder / CONFIG)
         os.replace(waiting, folder / WEIGHTS)
@@ -102,6 +88,16 @@ class Checkpoint:
                 f"{name!r} ({fingerprint}) is in use; use the checkpoint's encoder, for the index as well"
             )
 
+    def _save_pretrained(self, save_directory: Path) -> None:
+        self.save(save_directory)
+        if not (save_directory / CARD).exists():
+            write_model_card(self, save_directory)
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **download: Any) -> Checkpoint:
+        names = ("revision", "cache_dir", "token", "local_files_only", "force_download")
+        return load_checkpoint(model_id, **{name: download[name] for name in names if name in download})
+
     def _tensors(self) -> dict[str, Tensor]:
         parts = {"gnn": self.gnn, "selector": self.selector}
         return {
@@ -112,13 +108,18 @@ class Checkpoint:
         }
 
 
-def load_checkpoint(source: str | Path) -> Checkpoint:
+def load_checkpoint(source: str | Path, **download: Any) -> Checkpoint:
     """Loads a checkpoint from a local folder or a hub id.
+
+    Args:
+        source: the folder or id.
+        download: what the hub's client is told besides, such as `revision`.
 
     Raises:
         InputError: nothing there, a damaged or half-written file, a newer format, or weights that do not fit.
     """
-    folder = _resolve(source)
+    folder = _resolve(source, download)
+    _check_manifest(folder)
     config = _read_config(folder)
     digest = config.pop("sha256")
     weights = _weights(folder, digest)
@@ -143,31 +144,38 @@ def load_checkpoint(source: str | Path) -> Checkpoint:
     return Checkpoint(gnn.eval(), None if selector is None else selector.eval(), info, digest)
 
 
-def sha256(path: Path) -> str:
-    """Hex digest of a file, read in blocks."""
-    digest = hashlib.sha256()
-    with path.open("rb") as handle:
-        while block := handle.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _resolve(source: str | Path) -> Path:
+def _resolve(source: str | Path, download: Mapping[str, Any]) -> Path:
     folder = Path(source)
     if folder.is_dir():
         return folder
     parts = folder.parts
     if folder.is_absolute() or str(source).startswith(".") or len(parts) != 2 or Path(parts[0]).is_dir():
         raise InputError(f"checkpoint {str(source)!r} is no folder; give a folder with {CONFIG} or a hub id owner/name")
-    from huggingface_hub import snapshot_download
-
     try:
-        return Path(snapshot_download(str(source), allow_patterns=[WEIGHTS, CONFIG, "README.md"]))
+        return Path(snapshot_download(str(source), allow_patterns=[WEIGHTS, CONFIG, CARD], **download))
     except Exception as error:  # the hub client raises many unrelated classes; all mean it was not found here
         raise InputError(
             f"checkpoint {str(source)!r} is neither a folder nor a reachable hub id ({type(error).__name__}); "
             "check the path"
         ) from error
+
+
+def _check_manifest(folder: Path) -> None:
+    """Compares a released checkpoint with the hashes in the `manifest.yaml` beside it, where one lists it."""
+    path = folder.resolve().parent / MANIFEST
+    if not path.is_file():
+        return
+    try:
+        manifest = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        listed = manifest.get(folder.resolve().name, {}).get("sha256", {})
+    except (yaml.YAMLError, AttributeError, UnicodeDecodeError) as error:
+        raise InputError(f"{str(path)!r} is no manifest of checkpoints: {' '.join(str(error).split())}") from error
+    for name, wanted in listed.items():
+        if not (folder / name).is_file() or sha256(folder / name) != wanted:
+            raise InputError(
+                f"{str(folder / name)!r} is not the file that {str(path)!r} lists (sha256 {str(wanted)[:12]}…); "
+                "copy it again, or remove its entry if you changed it on purpose"
+            )
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -208,8 +216,3 @@ def _finish_interrupted(folder: Path) -> None:
     waiting = folder / PENDING
     if waiting.is_file() and (folder / CONFIG).is_file() and sha256(waiting) == _read_config(folder)["sha256"]:
         os.replace(waiting, folder / WEIGHTS)
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as handle:
-        os.fsync(handle.fileno())

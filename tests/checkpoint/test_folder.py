@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from gfm import checkpoint as checkpoint_module
-from gfm.checkpoint import CONFIG, PENDING, WEIGHTS, Checkpoint, CheckpointInfo, load_checkpoint, sha256
+from gfm.checkpoint import Checkpoint, CheckpointInfo, load_checkpoint
+from gfm.checkpoint.folder import CONFIG, PENDING, WEIGHTS
 from gfm.config import ModelConfig
 from gfm.errors import InputError
+from gfm.files import sha256
 from gfm.nn.edges import RelationalEdges
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.selector import SubgraphSelector
@@ -134,7 +136,7 @@ def test_a_write_killed_half_way_leaves_one_whole_checkpoint(
         replace(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_module.os, "replace", killed)
+        patch.setattr(os, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             new.save(folder)
     want = old if survivor == "before config.json" else new
@@ -338,3 +340,33 @@ def test_another_type_makes_a_copy_and_leaves_the_checkpoint_as_it_was(folder: P
         assert {parameter.dtype for part in parts for parameter in part.parameters()} == {dtype}
     assert all(map(torch.equal, outputs(original), before))
     assert original.in_dtype(torch.float32) is original
+
+
+def test_the_hubs_mixin_saves_and_loads_what_save_does(tmp_path: Path) -> None:
+    original = made(selector=True)
+    original.save_pretrained(tmp_path / "hub")
+    loaded = Checkpoint.from_pretrained(tmp_path / "hub")
+    assert loaded.info == original.info and loaded.sha256
+    assert all(map(torch.equal, outputs(loaded), outputs(original)))
+    assert "| Phase |" in (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_card_that_was_written_by_hand_stays(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("by hand", encoding="utf-8")
+    made().save_pretrained(tmp_path)
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "by hand"
+
+
+def test_a_push_uploads_weights_config_and_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[str, Any] = {}
+
+    def upload(self: Any, *, repo_id: str, folder_path: Path, **rest: Any) -> str:
+        sent.update(repo_id=repo_id, files=sorted(path.name for path in Path(folder_path).iterdir()))
+        return "url"
+
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi.upload_folder", upload)
+    monkeypatch.setattr(
+        "huggingface_hub.hub_mixin.HfApi.create_repo", lambda self, repo_id, **_: SimpleNamespace(repo_id=repo_id)
+    )
+    made().push_to_hub("owner/model")
+    assert sent == {"repo_id": "owner/model", "files": ["README.md", CONFIG, WEIGHTS]}
