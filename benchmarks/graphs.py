@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gfm.nn.states import Seeds
-from gfm.training.sampling import CompletionGraph
+from gfm.training.graphs import CompletionGraph
 
 ENTITY_EXPONENT, RELATION_EXPONENT = 0.6, 0.8
 

@@ -15,7 +15,8 @@ from gfm.config import LossConfig
 from gfm.nn.edges import RelationalEdges
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.states import Seeds
-from gfm.training.sampling import CompletionGraph, Queries, both_directions, sample_negatives
+from gfm.training.graphs import CompletionGraph, Queries, both_directions
+from gfm.training.sampling import generator_for, sample_negatives
 from gfm.training.steps import phase_one_loss
 
 SMALL = {"entities": 60, "triples": 200, "relations": 10}
@@ -86,11 +87,11 @@ class CompletionTask:
 
 def completion_task(graph: CompletionGraph, number: int, cfg: LossConfig) -> CompletionTask:
     """Asks for the tail of a random triple: one positive, strict negatives, the triple and its inverse masked."""
-    generator = torch.Generator().manual_seed(number)
+    generator = generator_for(number)
     triple = graph.train[torch.randint(len(graph.train), (1,), generator=generator)]
     query = Queries(*(column[:1] for column in both_directions(triple, graph.num_relations)))
     positives = torch.zeros(1, graph.num_entities, dtype=torch.bool).index_fill_(1, query.answer, True)
-    negatives = sample_negatives(~graph.known_answers(query), cfg.num_negatives, generator)
+    negatives = sample_negatives(~graph.known_answers(query), cfg.num_negatives, [generator])
     question = graph.relation_embeddings[query.edge_type]
     return CompletionTask(question, query.seeds(), positives, negatives, graph.edges_without(triple))
 

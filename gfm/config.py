@@ -1,20 +1,13 @@
-"""Typed settings: what a YAML may hold, its defaults, and how files and overrides become one object."""
+"""Typed settings: what a YAML may hold, and its defaults. `gfm.config_files` makes them from files and overrides."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
-
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from gfm.errors import InputError
 
-Schema = TypeVar("Schema")
+STRATEGIES = ("auto", "ddp", "fsdp", "deepspeed_stage_2", "deepspeed_stage_3")
 
 
 @dataclass
@@ -28,11 +21,12 @@ class EncoderConfig:
 
 @dataclass
 class ModelConfig:
-    """Size and form of the GNN."""
+    """Size and form of the GNN. `swap_inverses`: an edge carries its inverse's relation, as in GFM-RAG's models."""
 
     hidden_dim: int = 64
     num_layers: int = 6
     zero_preserving: bool = True
+    swap_inverses: bool = False
 
     def __post_init__(self) -> None:
         _within("model.hidden_dim", self.hidden_dim, 1)
@@ -72,24 +66,45 @@ class OptimizerConfig:
 
 @dataclass
 class TrainerConfig:
-    """Where and how long to train. `max_minutes` stops a run early; the learning rate follows `max_steps`."""
+    """Where and how long to train. `max_minutes` stops a run early; the learning rate follows `max_steps`.
+
+    `strategy` is `auto`, `ddp`, `fsdp`, `deepspeed_stage_2` or `deepspeed_stage_3`; `deepspeed_config` names another
+    JSON file than the shipped one. `accumulate` batches make a step. Every `save_every` steps the run's state is
+    written, and a run that was killed goes on from it; 0 writes none. Every `validate_every` steps the graphs are
+    ranked; 0 ranks them only at the end. `patience` validations without a better mean MRR end the run; 0 never.
+    """
 
     max_steps: int = 1000
     max_minutes: float | None = None
     accelerator: str = "cpu"
     devices: int = 1
+    num_nodes: int = 1
+    strategy: str = "auto"
+    deepspeed_config: str | None = None
     precision: str = "32-true"
     gradient_clip: float = 1.0
+    accumulate: int = 1
     logger: str = "csv"
     log_every: int = 20
+    save_every: int = 500
+    validate_every: int = 0
+    patience: int = 0
     progress: bool = True
 
     def __post_init__(self) -> None:
-        _within("trainer.max_steps", self.max_steps, 1)
-        _one_of("trainer.logger", self.logger, "csv", "none")
-        _within("trainer.devices", self.devices, 1)
-        _within("trainer.gradient_clip", self.gradient_clip, 0)
-        _within("trainer.log_every", self.log_every, 1)
+        _one_of("trainer.logger", self.logger, "csv", "wandb", "none")
+        _one_of("trainer.strategy", self.strategy, *STRATEGIES)
+        for name in ("max_steps", "devices", "num_nodes", "accumulate", "log_every"):
+            _within(f"trainer.{name}", getattr(self, name), 1)
+        for name in ("gradient_clip", "save_every", "validate_every", "patience"):
+            _within(f"trainer.{name}", getattr(self, name), 0)
+        if self.patience and not self.validate_every:
+            raise InputError(f"config key 'trainer.patience' is {self.patience}; set trainer.validate_every as well")
+
+    @property
+    def world_size(self) -> int:
+        """Processes of the run, one for each device."""
+        return self.devices * self.num_nodes
 
 
 @dataclass
@@ -106,25 +121,58 @@ class GraphConfig:
 
 
 @dataclass
+class PrototypeConfig:
+    """What Phase II adds: weights α₂ of `L_proto` and α₃ of `L_IGC`, and the temperature τ of their cosines."""
+
+    alpha_proto: float = 0.1
+    alpha_igc: float = 0.01
+    temperature: float = 0.2
+
+    def __post_init__(self) -> None:
+        _within("prototypes.alpha_proto", self.alpha_proto, 0)
+        _within("prototypes.alpha_igc", self.alpha_igc, 0)
+        _within("prototypes.temperature", self.temperature, 0.01)  # bounds L_IGC from below
+
+
+@dataclass
 class PretrainConfig:
-    """Phase I: knowledge graph completion."""
+    """Knowledge graph completion (`phase` 1), and its continuation over several domains with prototypes (2).
+
+    Training starts from the weights of `checkpoint` where one is given; Phase II needs one. `resume` goes on from the
+    state that an interrupted run left in `out`. `graphs_in_memory` bounds how many graphs are held at once, the next
+    one being read while this one trains; 0 holds all.
+    """
 
     out: str = "outputs/pretrain"
     seed: int = 0
+    phase: int = 1
+    checkpoint: str | None = None
+    resume: bool = True
     graphs: list[GraphConfig] = field(default_factory=list)
     evaluate: list[GraphConfig] = field(default_factory=list)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
+    prototypes: PrototypeConfig = field(default_factory=PrototypeConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    batch_size: int = 8  # triples a batch; each gives a tail and a head query
+    batch_size: int = 8  # triples a batch over all devices; each gives a tail and a head query
     graph_temperature: float = 1.0
-    validate_triples: int = 200  # of each graph's valid.tsv, at the end of training
+    graphs_in_memory: int = 0
+    validate_triples: int = 200  # of each graph's valid.tsv
 
     def __post_init__(self) -> None:
+        _within("phase", self.phase, 1, 2)
+        if self.phase == 2 and self.checkpoint is None:
+            raise InputError("config key 'phase' is 2 without a checkpoint; name Phase I's with checkpoint=FOLDER")
         _within("batch_size", self.batch_size, 1)
+        if self.batch_size % self.trainer.world_size:
+            raise InputError(
+                f"config key 'batch_size' is {self.batch_size} for {self.trainer.world_size} devices; it counts "
+                "triples over all of them, so give a multiple"
+            )
         _within("graph_temperature", self.graph_temperature, 0.01)
+        _within("graphs_in_memory", self.graphs_in_memory, 0)
         _within("validate_triples", self.validate_triples, 0)
 
 
@@ -260,37 +308,6 @@ class InferenceConfig:
         _within("budget_tokens", self.budget_tokens, 1)
 
 
-def load_config(path: str | Path | None, overrides: Sequence[str], schema: type[Schema]) -> Schema:
-    """Builds a `schema` object from defaults, a YAML file with its includes, and `key=value` overrides.
-
-    Later wins: defaults, then the files a YAML names under `include` (paths relative to it), then the YAML itself,
-    then the overrides. A key the schema lacks is refused, since a misspelt setting that is ignored costs a run.
-
-    Raises:
-        InputError: missing file, YAML that does not parse, unknown key, wrong type, missing value, include cycle.
-    """
-    config = OmegaConf.structured(schema)
-    try:
-        for layer in [] if path is None else _layers(Path(path), ()):
-            config = OmegaConf.merge(config, layer)
-        for override in overrides:
-            _apply(config, override)
-        missing = sorted(str(key) for key in OmegaConf.missing_keys(config))
-        if missing:
-            raise InputError(f"config key {missing[0]!r} has no value; give it as {missing[0]}=... or in the YAML")
-        built: Any = OmegaConf.to_object(config)
-    except OmegaConfBaseException as error:
-        raise InputError(f"config: {_first_line(error)}; see {schema.__name__} in gfm/config.py") from error
-    assert isinstance(built, schema)
-    return built
-
-
-def save_config(config: Any, path: str | Path) -> None:
-    """Writes the resolved config as YAML, so that every result says how it was made."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(OmegaConf.structured(config), Path(path))
-
-
 def _within(key: str, value: float, low: float, high: float = math.inf) -> None:
     if not low <= value <= high:  # also refuses NaN
         bounds = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
@@ -300,38 +317,3 @@ def _within(key: str, value: float, low: float, high: float = math.inf) -> None:
 def _one_of(key: str, value: str, *choices: str) -> None:
     if value not in choices:
         raise InputError(f"config key {key!r} is {value!r}; use {' or '.join(choices)}")
-
-
-def _layers(path: Path, including: tuple[Path, ...]) -> list[Any]:
-    if not path.is_file():
-        raise InputError(f"config file {str(path)!r} does not exist; check the path (it is relative to {Path.cwd()})")
-    if path.resolve() in including:
-        raise InputError(f"config {path} includes itself by way of {including[-1]}; remove one include")
-    try:
-        own = OmegaConf.load(path)
-    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
-        raise InputError(f"config {path} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(own, DictConfig):
-        raise InputError(f"config {path} holds no mapping; write keys and values")
-    included = own.pop("include", [])
-    names = [included] if isinstance(included, str) else included
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"config {path}: include is {included!r}; give a file name or a list of them")
-    below = (*including, path.resolve())
-    return [layer for name in names for layer in _layers(path.parent / name, below)] + [own]
-
-
-def _apply(config: Any, override: str) -> None:
-    """Sets one `key=value` in place; the key may reach into a list (`graphs.0.path=...`)."""
-    key, equals, text = override.partition("=")
-    if not equals:
-        raise InputError(f"override {override!r} has no '='; write key=value, for example trainer.max_steps=100")
-    try:
-        value = OmegaConf.from_dotlist([f"value={text}"])["value"]
-        OmegaConf.update(config, key, value, merge=True)
-    except (YAMLError, TypeError, ValueError, IndexError, OmegaConfBaseException) as error:
-        raise InputError(f"override {override!r} does not fit: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import lightning as L
+from lightning.pytorch.loggers import CSVLogger
 
-from gfm.checkpoint import Checkpoint, CheckpointInfo
-from gfm.config import PretrainConfig, save_config
+from gfm.checkpoint import Checkpoint, CheckpointInfo, load_checkpoint
+from gfm.checkpoint.card import write_model_card
+from gfm.config import ModelConfig, PretrainConfig
+from gfm.config_files import save_config
 from gfm.errors import InputError
-from gfm.evaluation.completion import evaluate_completion
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.stage import run_stage
 from gfm.text.encoder import TextEncoder
-from gfm.training.sampling import completion_batches
-from gfm.training.trainer import fit, make_trainer
-from pretrain.data import load_graph
-from pretrain.module import PretrainModule
+from gfm.training.run_state import continue_log
+from gfm.training.tracking import make_logger, track_checkpoint, track_config
+from gfm.training.trainer import fit, make_trainer, validate
+from pretrain.graphs import graph_name, open_graphs
+from pretrain.module import PretrainModule, batches_from
+from pretrain.resume import resume_from
 
 
 def run(cfg: PretrainConfig) -> Path:
@@ -26,27 +32,74 @@ def run(cfg: PretrainConfig) -> Path:
     if not cfg.graphs:
         raise InputError("config key 'graphs' is empty; list at least one {path: folder with train.tsv}")
     out = Path(cfg.out)
-    save_config(cfg, out / "config.yaml")
+    begin = resume_from(cfg)
+    logger = make_logger(cfg.trainer, out)
+    trainer = make_trainer(cfg.trainer, out, logger=logger, monitor="val/mrr")
     L.seed_everything(cfg.seed, verbose=False)
     encoder = TextEncoder(cfg.encoder.name, device=cfg.encoder.device, dtype=cfg.encoder.dtype)
-    graphs = [load_graph(graph, encoder, "valid", cfg.validate_triples) for graph in cfg.graphs]
-    unseen = [load_graph(graph, encoder, "test") for graph in cfg.evaluate]
-    gnn = QueryConditionedGNN(encoder.dim, **asdict(cfg.model))
-    weights = [graph.weight for graph in cfg.graphs]
-    batches = completion_batches(graphs, weights, cfg.batch_size, cfg.graph_temperature, cfg.seed)
-    trainer = make_trainer(cfg.trainer, out)
-    fit(trainer, PretrainModule(gnn, graphs, cfg), batches)
-    training: dict[str, object] = {"graphs": [graph.name for graph in graphs], "steps": trainer.global_step}
-    info = CheckpointInfo(encoder.dim, cfg.model, encoder.name, encoder.fingerprint, "pretrain", training=training)
+    gnn, info = _model(cfg, encoder)
+    graphs = open_graphs(cfg, encoder, gnn.hidden_dim)
+    if trainer.is_global_zero:
+        save_config(cfg, out / "config.yaml")
+        track_config(logger, cfg)
+        if isinstance(logger, CSVLogger):
+            continue_log(logger, out / "state" / "metrics.csv", begin, cfg.trainer.log_every)
+    module = PretrainModule(gnn, graphs.store, graphs.labels, cfg, graphs.prototypes)
+    done = begin.step if begin else 0
+    batches = batches_from(graphs.sampler, graphs.store, done * cfg.trainer.accumulate)
+    start = time.perf_counter()
+    fit(
+        trainer,
+        module,
+        batches,
+        graphs.ranked_in_training if cfg.trainer.validate_every else [],
+        begin and begin.folder,
+    )
+    info = replace(info, training=_facts(cfg, trainer.global_step, done, time.perf_counter() - start))
     # Before the evaluation: whatever stops that must not cost the run.
-    Checkpoint(gnn, None, info).save(out / "checkpoint")
+    _export(trainer, gnn, info, out)
 
-    metrics = {f"val/{graph.name}": evaluate_completion(gnn, graph) for graph in graphs if len(graph.held_out)}
-    metrics |= {f"test/{graph.name}": evaluate_completion(gnn, graph) for graph in unseen if len(graph.held_out)}
-    (out / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(metrics, indent=1))
-    info = replace(info, training=training | {"metrics": metrics})
-    return Checkpoint(gnn, None, info).save(out / "checkpoint")
+    validate(trainer, module, graphs.ranked)
+    if trainer.is_global_zero:
+        text = json.dumps(module.metrics, indent=1)
+        (out / "metrics.json").write_text(text + "\n", encoding="utf-8")
+        print(text)
+    folder = _export(trainer, gnn, replace(info, training=info.training | {"metrics": module.metrics}), out)
+    if trainer.is_global_zero:
+        track_checkpoint(logger, folder)
+    return folder
+
+
+def _model(cfg: PretrainConfig, encoder: TextEncoder) -> tuple[QueryConditionedGNN, CheckpointInfo]:
+    """A new model, or that of `cfg.checkpoint`, and what its checkpoint will say of it."""
+    phase = "pretrain" if cfg.phase == 1 else "pretrain-2"
+    if cfg.checkpoint is None:
+        gnn = QueryConditionedGNN(encoder.dim, **asdict(cfg.model))
+        return gnn, CheckpointInfo(encoder.dim, cfg.model, encoder.name, encoder.fingerprint, phase)
+    checkpoint = load_checkpoint(cfg.checkpoint)
+    checkpoint.check_encoder(encoder.name, encoder.fingerprint)
+    if cfg.model not in (ModelConfig(), checkpoint.info.model):
+        raise InputError(
+            f"config key 'model' is {cfg.model} but {cfg.checkpoint!r} holds {checkpoint.info.model}; leave model out"
+        )
+    return checkpoint.gnn.train(), replace(checkpoint.info, phase=phase, parent=checkpoint.sha256)
+
+
+def _facts(cfg: PretrainConfig, steps: int, before: int, seconds: float) -> dict[str, Any]:
+    facts: dict[str, Any] = {"graphs": [graph_name(graph) for graph in cfg.graphs], "steps": steps}
+    if steps > before:
+        rate = (steps - before) / seconds
+        queries = 2 * cfg.batch_size * cfg.trainer.accumulate
+        facts |= {"steps_per_second": round(rate, 3), "queries_per_second": round(rate * queries, 1)}
+    return facts
+
+
+def _export(trainer: L.Trainer, gnn: QueryConditionedGNN, info: CheckpointInfo, out: Path) -> Path:
+    folder = out / "checkpoint"
+    if trainer.is_global_zero:
+        checkpoint = Checkpoint(gnn, None, info)
+        write_model_card(checkpoint, checkpoint.save(folder))
+    return folder
 
 
 def main(argv: list[str] | None = None) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import lightning as L
@@ -9,33 +11,85 @@ import torch
 from torch import Tensor
 
 from gfm.config import PretrainConfig
+from gfm.errors import InputError
+from gfm.evaluation.completion import completion_ranks, metrics_of, rank_totals
 from gfm.nn.gnn import QueryConditionedGNN
-from gfm.training.sampling import CompletionGraph
+from gfm.training.graph_store import GraphStore
+from gfm.training.prototypes import DomainPrototypes
+from gfm.training.sampling import Batch, CompletionSampler, query_generators
 from gfm.training.steps import completion_step
 from gfm.training.trainer import make_optimizer
 
 
 class PretrainModule(L.LightningModule):
-    """Phase I over one graph a batch."""
+    """Phase I, or Phase II where there are prototypes, over one graph a batch."""
 
-    def __init__(self, gnn: QueryConditionedGNN, graphs: list[CompletionGraph], cfg: PretrainConfig) -> None:
+    def __init__(
+        self,
+        gnn: QueryConditionedGNN,
+        graphs: GraphStore,
+        labels: list[str],
+        cfg: PretrainConfig,
+        prototypes: DomainPrototypes | None = None,
+    ) -> None:
         super().__init__()
-        self.gnn, self.graphs, self.cfg = gnn, graphs, cfg
-        self.generator = torch.Generator().manual_seed(cfg.seed)
+        self.gnn, self.prototypes, self.cfg = gnn, prototypes, cfg
+        self.graphs, self.labels = graphs, labels
+        self.metrics: dict[str, dict[str, float]] = {}
 
     def on_fit_start(self) -> None:
-        """Moves the graphs to the device, once."""
-        self.graphs = [graph.to(self.device) for graph in self.graphs]
+        """Graphs that are opened from now on go to the device; ranks that were given other settings are refused."""
+        self.graphs.device = self.device
+        if self.trainer.strategy.broadcast(asdict(self.cfg)) != asdict(self.cfg):
+            raise InputError(f"rank {self.global_rank} was started with other settings than rank 0; start all alike")
 
-    def training_step(self, batch: tuple[int, Tensor], batch_idx: int) -> Tensor:
-        """Loss of one batch `(graph number, triples)`."""
-        number, triples = batch
-        graph = self.graphs[number]
-        loss, metrics = completion_step(self.gnn, graph, triples.to(self.device), self.cfg.loss, self.generator)
-        self.log("train/loss", loss, prog_bar=True, batch_size=len(triples))
-        self.log_dict({f"train/{k}": v for k, v in metrics.items()}, batch_size=len(triples))
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Loss of this rank's share of one batch."""
+        graph = self.graphs[batch.graph]
+        triples = graph.train[batch.chosen.to(graph.train.device)]
+        share = len(triples) // self.trainer.world_size
+        own = slice(self.global_rank * share, (self.global_rank + 1) * share)
+        generators = query_generators(self.cfg.seed, batch.step, range(own.start, own.stop))
+        phase_two = None if self.prototypes is None else (self.prototypes, self.cfg.prototypes)
+        loss, metrics = completion_step(
+            self.gnn, graph, triples, self.cfg.loss, generators, own=own, phase_two=phase_two
+        )
+        shared = {"batch_size": share, "sync_dist": self.trainer.world_size > 1}
+        self.log("train/loss", loss, prog_bar=True, **shared)
+        self.log_dict({f"train/{name}": value for name, value in metrics.items()}, **shared)
         return loss
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Logs the gradient's norm, before it is clipped."""
+        gradients = [p.grad for p in self.parameters() if p.grad is not None]
+        self.log("train/grad_norm", torch.nn.utils.get_total_norm(gradients))
+
+    def validation_step(self, number: int, batch_idx: int) -> None:
+        """Ranks this rank's part of one graph's held-out triples."""
+        parts = self.trainer.world_size
+        ranks = completion_ranks(self.gnn, self.graphs[number], part=self.global_rank, parts=parts)
+        totals = self.trainer.strategy.reduce(rank_totals(ranks).to(self.device), reduce_op="sum")
+        self.metrics[self.labels[number]] = metrics_of(torch.as_tensor(totals).cpu())
+
+    def on_validation_epoch_end(self) -> None:
+        """Logs every graph, and the mean over graphs by which a run may stop early."""
+        values = {f"{label}/{key}": m[key] for label, m in self.metrics.items() for key in ("mrr", "hits@10")}
+        shared = {"batch_size": 1, "sync_dist": self.trainer.world_size > 1}  # equal on all ranks as it is
+        self.log_dict(values, **shared)
+        mean = sum(m["mrr"] for m in self.metrics.values()) / max(1, len(self.metrics))
+        self.log("val/mrr", mean, prog_bar=True, **shared)
 
     def configure_optimizers(self) -> Any:
         """AdamW over all parameters."""
-        return make_optimizer(self.gnn.parameters(), self.cfg.optimizer, self.cfg.trainer.max_steps)
+        return make_optimizer(self.parameters(), self.cfg.optimizer, self.cfg.trainer.max_steps)
+
+
+def batches_from(sampler: CompletionSampler, graphs: GraphStore, start: int) -> Iterator[Batch]:
+    """The sampler's batches from one on; the graph of the next is read while this one trains."""
+    upcoming = sampler.batches(start)
+    batch = next(upcoming)
+    for following in upcoming:
+        graphs.read_ahead(batch.graph)
+        graphs.read_ahead(following.graph)
+        yield batch
+        batch = following

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gfm.config import (
     EncoderConfig,
@@ -13,9 +14,8 @@ from gfm.config import (
     GraphConfig,
     InferenceConfig,
     PretrainConfig,
-    load_config,
-    save_config,
 )
+from gfm.config_files import load_config, save_config
 from gfm.errors import InputError
 from gfm.stage import run_stage
 
@@ -26,6 +26,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "inference": InferenceConfig,
 }
 FRAGMENTS = [CONFIGS / "base.yaml", *sorted((CONFIGS / "model").glob("*.yaml"))]
+SWEEPS = sorted((CONFIGS / "sweeps").glob("*.yaml"))
 FILES = [path for stage in SCHEMAS for path in sorted((CONFIGS / stage).glob("*.yaml"))]
 
 
@@ -238,7 +239,7 @@ def test_a_file_included_twice_side_by_side_is_no_cycle(tmp_path: Path):
 
 
 def test_every_config_file_has_a_loader_in_this_test():
-    assert sorted(FILES + FRAGMENTS) == sorted(CONFIGS.rglob("*.yaml"))
+    assert sorted(FILES + FRAGMENTS + SWEEPS) == sorted(CONFIGS.rglob("*.yaml"))
     assert sorted(CONFIGS.rglob("*.yml")) == []
 
 
@@ -249,6 +250,18 @@ def test_every_config_file_loads_and_says_something(path: Path):
     required = {"pretrain": [], "finetune": ["checkpoint=x"], "inference": ["checkpoint=x", "index=x", "questions=x"]}
     assert isinstance(cfg, schema)
     assert cfg != load_config(None, required[path.parent.name], schema)
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.name)
+def test_every_sweep_names_settings_that_exist(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WANDB_RUN_ID", "run")
+    sweep = yaml.safe_load(path.read_text(encoding="utf-8"))
+    fixed = [word for word in sweep["command"] if "=" in word]
+    config = sweep["command"][sweep["command"].index("--config") + 1]
+    swept = [f"{name}={values.get('values', [values.get('min')])[0]}" for name, values in sweep["parameters"].items()]
+    assert sweep["method"] in ("grid", "random", "bayes") and sweep["metric"]["name"] == "val/mrr"
+    assert sweep["command"][-1] == "${args_no_hyphens}"
+    assert load_config(CONFIGS.parent / config, [*fixed, *swept], SCHEMAS[sweep["program"]])
 
 
 @pytest.mark.parametrize("path", FRAGMENTS, ids=lambda path: str(path.relative_to(CONFIGS)))

@@ -1,4 +1,4 @@
-"""Losses of pretraining Phase I and of fine-tuning, each a scalar; the supervised ones are zero without positives.
+"""Losses of pretraining and of fine-tuning, each a scalar; the supervised ones are zero without positives.
 
 Shapes: `B` questions, `V` entities; logits, gates and masks are `(B, V)`.
 """
@@ -44,6 +44,53 @@ def rank_loss(logits: Tensor, positives: Tensor, candidates: Tensor | None = Non
     total = log_prob if candidates is None else log_prob.masked_fill(~(candidates | positives), -torch.inf)
     loss = _mean_where(torch.logsumexp(total, dim=1, keepdim=True) - log_prob, positives)
     return _mean_over_labelled(loss, positives)
+
+
+def prototype_loss(similarity: Tensor, domain: Tensor, temperature: float) -> Tensor:
+    r"""Alignment with domains (Eq. 7): InfoNCE of positives' states against all prototypes, in nats.
+
+    .. math:: L_{proto} = -\log \operatorname{softmax}_{d'}(\cos(Z_e, c_{d'}) / \tau)[d]
+
+    Averaged over the positives; with a single domain it is zero, and at most `log D + 2/τ`.
+
+    Args:
+        similarity: cosines of each positive's state with every prototype `(N, D)`.
+        domain: the number of each positive's domain `(N,)`.
+        temperature: τ.
+    """
+    return F.cross_entropy(similarity / temperature, domain) if len(domain) else similarity.sum() * 0.0
+
+
+def information_gain_loss(
+    logits: Tensor, to_prototype: Tensor, to_random: Tensor, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Information gain contrast (Eq. 8), in nats, averaged over the questions.
+
+    .. math:: L_{IGC} = KL(\hat P_q \| \hat P_{proto}) - KL(\hat P_q \| \hat P_{rand})
+
+    with :math:`\hat P_q = P_q / \sum P_q`, :math:`\hat P_{proto} = softmax_e(\cos(Z_e, c_d)/\tau)` and
+    :math:`\hat P_{rand}` the same for a random direction: what the model thinks relevant should look more like its
+    domain than like anything. Cosines lie in [-1, 1], so no :math:`-\log \hat P_{rand}(e)` exceeds `log V + 2/τ`; the
+    second divergence is therefore at most that, and the loss, which is lowered by raising it, cannot fall below
+    `-(log V + 2/τ)`.
+
+    Args:
+        logits: of all entities `(B, V)`.
+        to_prototype: cosines with the question's prototype `(B, V)`.
+        to_random: cosines with a random direction `(B, V)`.
+        temperature: τ.
+
+    Returns:
+        The loss, and its two divergences without gradient.
+    """
+    log_prob = F.logsigmoid(logits)
+    log_prob = log_prob - log_prob.logsumexp(dim=1, keepdim=True)
+    prob = log_prob.exp()
+    to_proto, to_rand = (
+        (prob * (log_prob - (cosine / temperature).log_softmax(dim=1))).sum(dim=1).mean()
+        for cosine in (to_prototype, to_random)
+    )
+    return to_proto - to_rand, to_proto.detach(), to_rand.detach()
 
 
 def contrastive_loss(pooled: Tensor, question: Tensor, temperature: float = 0.1) -> Tensor:

@@ -1,134 +1,126 @@
-"""Training graphs and the batches drawn from them: positives, strict negatives and the edges to hide."""
+"""Which triples make a batch, and which entities are its negatives: pure functions of the seed and the step.
+
+Nothing here has a state that a resumed run would have to restore, and the ranks of a distributed run agree on every
+batch without a word.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from gfm.nn.edges import RelationalEdges, ranges
-from gfm.nn.states import Seeds
+_DRAWS = 1024  # graphs are drawn this many steps at a time
+
+# What a stream of random numbers is for; two streams with the same numbers would be correlated.
+_GRAPHS, _ORDER, _QUERIES = range(3)
 
 
-class Queries(NamedTuple):
-    """Completion queries `(entity, edge_type, ?)` with their answer; all `(Q,)`."""
-
-    entity: Tensor
-    edge_type: Tensor
-    answer: Tensor
-
-    def seeds(self) -> Seeds:
-        """Each query starts at its known entity with weight 1."""
-        number = torch.arange(len(self.entity), device=self.entity.device)
-        return Seeds(self.entity, number, torch.ones(len(number), device=number.device))
-
-
-def both_directions(triples: Tensor, num_relations: int) -> Queries:
-    """Turns `(N, 3)` head-relation-tail ids into `2N` queries: `(h, r, ?)` for all, then `(t, r⁻¹, ?)` for all."""
-    head, relation, tail = triples.unbind(1)
-    return Queries(torch.cat([head, tail]), torch.cat([relation, relation + num_relations]), torch.cat([tail, head]))
-
-
-@dataclass(frozen=True, eq=False)
-class CompletionGraph:
-    """One knowledge graph prepared for completion: propagation edges, relation embeddings, all true answers.
+class Batch(NamedTuple):
+    """One batch of one graph.
 
     Attributes:
-        name: as in the config and the log keys.
-        train: `(N, 3)` ids of the triples that are the graph's direct edges.
-        known: `(M, 3)` ids of every true triple (train, valid, test): none of them is ever a negative.
-        relation_embeddings: `(num_edge_types, text_dim)`.
-        held_out: `(K, 3)` ids ranked in validation; not part of the graph.
+        step: how many batches came before it.
+        graph: the graph's number.
+        chosen: which of the graph's training triples `(N,)`.
     """
 
-    name: str
-    num_entities: int
-    num_relations: int
-    train: Tensor
-    known: Tensor
-    relation_embeddings: Tensor
-    held_out: Tensor
-
-    def to(self, device: torch.device | str) -> CompletionGraph:
-        """The same graph on another device."""
-        names = ("train", "known", "relation_embeddings", "held_out")
-        return replace(self, **{name: getattr(self, name).to(device) for name in names})
-
-    @cached_property
-    def edges(self) -> RelationalEdges:
-        """The train triples and, in the same order behind them, their inverses."""
-        head, relation, tail = self.train.unbind(1)
-        return RelationalEdges(
-            torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
-            torch.cat([relation, relation + self.num_relations]),
-            self.num_entities,
-            2 * self.num_relations,
-        )
-
-    @cached_property
-    def _train_keys(self) -> Tensor:
-        return self._key(self.train)
-
-    @cached_property
-    def _answers(self) -> tuple[Tensor, Tensor]:
-        """Sorted query keys of all known triples in both directions, and the answers in that order."""
-        queries = both_directions(self.known, self.num_relations)
-        key, order = torch.sort(queries.entity * (2 * self.num_relations) + queries.edge_type, stable=True)
-        return key, queries.answer[order]
-
-    def edges_without(self, triples: Tensor) -> RelationalEdges:
-        """Propagation edges less the given triples and their inverses, whatever their multiplicity.
-
-        Takes triples as `(head, relation, tail)`, before any is rewritten as an inverse query: the answer edge of a
-        head query would otherwise be looked for under the wrong key and stay.
-        """
-        keep = ~torch.isin(self._train_keys, self._key(triples))
-        return self.edges.masked(torch.cat([keep, keep]))
-
-    def known_answers(self, queries: Queries) -> Tensor:
-        """Mask `(Q, V)` of every known true answer of each query, its own answer included."""
-        keys, answers = self._answers
-        wanted = queries.entity * (2 * self.num_relations) + queries.edge_type
-        start, stop = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
-        row, position = ranges(start, stop - start)
-        mask = torch.zeros(len(wanted), self.num_entities, dtype=torch.bool, device=wanted.device)
-        mask[row, answers[position]] = True
-        return mask
-
-    def _key(self, triples: Tensor) -> Tensor:
-        head, relation, tail = triples.unbind(1)
-        return (head * self.num_relations + relation) * self.num_entities + tail
+    step: int
+    graph: int
+    chosen: Tensor
 
 
-def sample_negatives(allowed: Tensor, count: int, generator: torch.Generator | None = None) -> Tensor:
-    """Keeps at most `count` random True entries in each row of `allowed (Q, V)`; 0 keeps all."""
-    if count <= 0 or count >= allowed.size(1):
-        return allowed
-    draw = torch.rand(allowed.shape, generator=generator).to(allowed.device).masked_fill(~allowed, -1.0)
-    kept = torch.zeros_like(allowed).scatter_(1, draw.topk(count, dim=1).indices, True)
-    return kept & allowed
+def generator_for(*key: int) -> torch.Generator:
+    """A random generator that depends on nothing but the key."""
+    state = np.random.SeedSequence(key).generate_state(2, np.uint32)
+    return torch.Generator().manual_seed(int(state[0]) << 31 | int(state[1]) >> 1)
 
 
-def completion_batches(
-    graphs: Sequence[CompletionGraph], weights: Sequence[float], batch_size: int, temperature: float, seed: int
-) -> Iterator[tuple[int, Tensor]]:
-    """Yields `(graph number, (batch_size, 3) triples)` without end, one graph a batch.
+class CompletionSampler:
+    """An endless stream of batches, one graph each.
 
     A graph is drawn with probability proportional to `weight * size ** (1 / temperature)`: 1 follows the sizes, a
     large temperature treats all graphs alike. Within a graph every triple is seen once before any is seen again.
+
+    Args:
+        sizes: training triples of each graph.
+        weights: of the graphs, by configuration.
+        batch_size: triples of a batch; a graph with fewer gives some of them twice, so that all ranks have a share.
+        temperature: above 0.
+        seed: decides everything.
     """
-    generator = torch.Generator().manual_seed(seed)
-    share = torch.tensor([w * len(g.train) ** (1 / temperature) for g, w in zip(graphs, weights, strict=True)])
-    queues = [torch.empty(0, dtype=torch.int64)] * len(graphs)
-    while True:
-        number = int(torch.multinomial(share, 1, generator=generator))
-        size = min(batch_size, len(graphs[number].train))
-        if len(queues[number]) < size:
-            epoch = torch.randperm(len(graphs[number].train), generator=generator)
-            queues[number] = torch.cat([queues[number], epoch])
-        picked, queues[number] = queues[number][:size], queues[number][size:]
-        yield number, graphs[number].train[picked]
+
+    def __init__(
+        self, sizes: Sequence[int], weights: Sequence[float], batch_size: int, temperature: float, seed: int
+    ) -> None:
+        self.sizes, self.batch_size, self.seed = list(sizes), batch_size, seed
+        self._orders: dict[int, tuple[int, Tensor]] = {}
+        size = np.asarray(sizes, dtype=np.float64)
+        # Relative to the largest: a low temperature would overflow.
+        self.share = torch.from_numpy(np.asarray(weights) * (size / size.max()) ** (1 / temperature))
+
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        """Batches from step `start` on, the same whether those before it were taken or not."""
+        seen = np.zeros(len(self.sizes), dtype=np.int64)
+        for step, graph in self._graphs():
+            if step >= start:
+                yield Batch(step, graph, self._pick(graph, int(seen[graph])))
+            seen[graph] += 1
+
+    def _graphs(self) -> Iterator[tuple[int, int]]:
+        block = 0
+        while True:
+            generator = generator_for(self.seed, _GRAPHS, block)
+            drawn = torch.multinomial(self.share, _DRAWS, replacement=True, generator=generator)
+            yield from enumerate(drawn.tolist(), block * _DRAWS)
+            block += 1
+
+    def _pick(self, graph: int, number: int) -> Tensor:
+        """The triples of a graph's batch `number`: a stretch of its epochs laid end to end."""
+        total = self.sizes[graph]
+        first, parts, needed = number * self.batch_size, [], self.batch_size
+        while needed:
+            epoch, offset = divmod(first, total)
+            part = self._order(graph, epoch)[offset : offset + needed]
+            parts.append(part)
+            first, needed = first + len(part), needed - len(part)
+        return torch.cat(parts)
+
+    def _order(self, graph: int, epoch: int) -> Tensor:
+        """The order of a graph's triples in one epoch; the last one of each graph is kept."""
+        if self._orders.get(graph, (None,))[0] != epoch:
+            order = torch.randperm(self.sizes[graph], generator=generator_for(self.seed, _ORDER, graph, epoch))
+            self._orders[graph] = epoch, order
+        return self._orders[graph][1]
+
+
+def query_generators(seed: int, step: int, positions: Sequence[int]) -> list[torch.Generator]:
+    """One generator for each triple of a batch, by its place in the whole batch, whichever rank it falls to."""
+    return [generator_for(seed, _QUERIES, step, position) for position in positions]
+
+
+def draw_rows(
+    draw: Callable[[torch.Generator | None], Tensor], count: int, generators: Sequence[torch.Generator] | None
+) -> Tensor:
+    """Stacks `count` draws; the generators serve the rows in turn, the global one where there are none."""
+    return torch.stack([draw(generators[row % len(generators)] if generators else None) for row in range(count)])
+
+
+def sample_negatives(allowed: Tensor, count: int, generators: Sequence[torch.Generator] | None = None) -> Tensor:
+    """Keeps at most `count` random True entries in each row of `allowed (Q, V)`; 0 keeps all.
+
+    Args:
+        allowed: which entities are strict negatives of each query.
+        count: how many to keep.
+        generators: one for each row, or for several rows in turn (tail queries, then head queries); the global one
+            without.
+    """
+    if count <= 0 or count >= allowed.size(1) or not len(allowed):
+        return allowed
+    draw = draw_rows(lambda generator: torch.rand(allowed.size(1), generator=generator), len(allowed), generators)
+    draw = draw.to(allowed.device).masked_fill(~allowed, -1.0)
+    kept = torch.zeros_like(allowed).scatter_(1, draw.topk(count, dim=1).indices, True)
+    return kept & allowed

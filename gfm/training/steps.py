@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gfm.config import LossConfig, SelectorConfig
+from gfm.config import LossConfig, PrototypeConfig, SelectorConfig
 from gfm.nn.edges import RelationalEdges
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.relations import RelationStates
 from gfm.nn.selector import SubgraphSelector, gumbel_sigmoid
 from gfm.nn.states import EntityStates, Seeds
 from gfm.training import losses
-from gfm.training.sampling import CompletionGraph, Queries, both_directions, sample_negatives
+from gfm.training.graphs import CompletionGraph, Queries, both_directions
+from gfm.training.prototypes import DomainPrototypes, cosine_to_each, cosines_of_all
+from gfm.training.sampling import draw_rows, sample_negatives
 
 Metrics = dict[str, Tensor]
 
@@ -25,6 +28,28 @@ def phase_one_loss(logits: Tensor, positives: Tensor, negatives: Tensor, cfg: Lo
     rank = losses.rank_loss(logits, positives, positives | negatives)
     loss = cfg.alpha_bce * bce + (1 - cfg.alpha_bce) * rank
     return loss, {"bce": bce.detach(), "rank": rank.detach()}
+
+
+def phase_two_loss(
+    states: EntityStates,
+    logits: Tensor,
+    queries: Queries,
+    entity_domain: Tensor,
+    prototypes: DomainPrototypes,
+    cfg: PrototypeConfig,
+    generators: Sequence[torch.Generator] | None = None,
+) -> tuple[Tensor, Metrics]:
+    """`α₂ L_proto + α₃ L_IGC` (Eq. 7, 8); a query's domain is that of the entity it starts at."""
+    direction = prototypes()
+    at_answers = states.at(queries.answer, torch.arange(len(logits), device=logits.device))
+    similarity = cosine_to_each(at_answers.to(direction.dtype), direction)
+    proto = losses.prototype_loss(similarity, entity_domain[queries.answer], cfg.temperature)
+    random = draw_rows(lambda g: torch.randn(direction.size(1), generator=g), len(logits), generators)
+    pair = torch.stack([direction[entity_domain[queries.entity]], random.to(direction)])
+    to_prototype, to_random = cosines_of_all(states, pair)
+    gain, kl_proto, kl_random = losses.information_gain_loss(logits, to_prototype, to_random, cfg.temperature)
+    metrics = {"proto": proto.detach(), "igc": gain.detach(), "kl_proto": kl_proto, "kl_random": kl_random}
+    return cfg.alpha_proto * proto + cfg.alpha_igc * gain, metrics
 
 
 def completion_logits(
@@ -49,16 +74,37 @@ def completion_step(
     graph: CompletionGraph,
     triples: Tensor,
     cfg: LossConfig,
-    generator: torch.Generator | None = None,
+    generators: Sequence[torch.Generator] | None = None,
+    *,
+    own: slice | None = None,
+    phase_two: tuple[DomainPrototypes, PrototypeConfig] | None = None,
 ) -> tuple[Tensor, Metrics]:
-    """Phase I on one batch: predicts the tail and the head of every triple with the batch's own edges hidden."""
+    """Pretraining on one batch: predicts the tail and the head of its triples with all of their edges hidden.
+
+    Args:
+        gnn: what learns.
+        graph: the batch's graph.
+        triples: the whole batch `(N, 3)`.
+        cfg: of `L_I`.
+        generators: one for each triple that is asked about; see `query_generators`.
+        own: the triples to ask about, where other ranks ask about the others; all by default. Edges are hidden for the
+            whole batch on every rank, so that many ranks compute what one would.
+        phase_two: the prototypes and weights of Phase II; Phase I without.
+    """
     edges = graph.edges_without(triples)
-    queries = both_directions(triples, graph.num_relations)
-    logits = completion_logits(gnn, graph, queries, edges)
+    queries = both_directions(triples if own is None else triples[own], graph.num_relations)
+    question = graph.relation_embeddings[queries.edge_type]
+    states = gnn.propagate(question, graph.relation_embeddings, queries.seeds(), edges)
+    logits = gnn.logits(states, question)
     positives = torch.zeros_like(logits, dtype=torch.bool)
     positives.scatter_(1, queries.answer.unsqueeze(1), True)
-    negatives = sample_negatives(~graph.known_answers(queries), cfg.num_negatives, generator)
-    return phase_one_loss(logits, positives, negatives, cfg)
+    negatives = sample_negatives(~graph.known_answers(queries), cfg.num_negatives, generators)
+    loss, metrics = phase_one_loss(logits, positives, negatives, cfg)
+    if phase_two is not None:
+        assert graph.entity_domain is not None, "Phase II needs the domain of every entity"
+        more, terms = phase_two_loss(states, logits, queries, graph.entity_domain, *phase_two, generators)
+        loss, metrics = loss + more, metrics | terms
+    return loss, metrics
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,33 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import TQDMProgressBar
-from lightning.pytorch.loggers import CSVLogger, Logger
+from lightning.pytorch.callbacks import EarlyStopping, TQDMProgressBar
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from gfm.config import OptimizerConfig, TrainerConfig
 from gfm.errors import InputError
+from gfm.training.run_state import SafeCheckpointIO, SaveState
+from gfm.training.tracking import make_logger
+
+DEEPSPEED = ("deepspeed_stage_2", "deepspeed_stage_3")
+_EXPECTED = (
+    ".*does not have many workers.*",
+    ".*have no `val_dataloader`.*",
+    ".*`IterableDataset` has `__len__` defined.*",
+    ".*isinstance\\(treespec, LeafSpec\\).*",
+)
 
 
 class Stream(IterableDataset[Any]):
@@ -30,6 +42,19 @@ class Stream(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.batches)
+
+
+class Listed(Dataset[Any]):
+    """What to validate on, one after the other."""
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.items[number]
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], cfg: OptimizerConfig, max_steps: int) -> dict[str, Any]:
@@ -46,26 +71,46 @@ def make_optimizer(parameters: Iterable[nn.Parameter], cfg: OptimizerConfig, max
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def make_trainer(cfg: TrainerConfig, out: str | Path, name: str = "logs") -> L.Trainer:
-    """A Lightning trainer that stops at `cfg.max_steps` or `cfg.max_minutes` and logs under `out/name`.
+def make_trainer(
+    cfg: TrainerConfig, out: str | Path, name: str = "logs", *, logger: Logger | None = None, monitor: str = ""
+) -> L.Trainer:
+    """A Lightning trainer that stops at `cfg.max_steps` or `cfg.max_minutes`.
+
+    Args:
+        cfg: settings.
+        out: folder of the run.
+        name: CSV logs go to `out/name`, states of the run to `out/state`.
+        logger: instead of the one that `cfg` asks for.
+        monitor: the metric by whose rise `cfg.patience` counts, and by which nothing is saved without.
 
     Raises:
-        InputError: settings that Lightning refuses.
+        InputError: settings that Lightning refuses, or an engine that this machine cannot run.
     """
     # Hardware lists and advertisements; warnings still show.
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
-    logger: Logger | bool = CSVLogger(out, name=name, version="") if cfg.logger == "csv" else False
+    callbacks: list[L.Callback] = [TQDMProgressBar(refresh_rate=10)] if cfg.progress else []
+    if monitor and cfg.save_every and states_are_ours(cfg):
+        callbacks.append(SaveState(Path(out) / "state", cfg.save_every))
+    if monitor and cfg.patience:
+        callbacks.append(EarlyStopping(monitor, mode="max", patience=cfg.patience, check_on_train_epoch_end=False))
     try:
         return L.Trainer(
             accelerator=cfg.accelerator,
             devices=cfg.devices,
+            num_nodes=cfg.num_nodes,
+            strategy=_strategy(cfg),
+            plugins=[SafeCheckpointIO()] if states_are_ours(cfg) else None,
             precision=cfg.precision,  # type: ignore[arg-type]
             max_steps=cfg.max_steps,
             max_time=None if cfg.max_minutes is None else timedelta(minutes=cfg.max_minutes),
             gradient_clip_val=cfg.gradient_clip or None,
-            logger=logger,
+            accumulate_grad_batches=cfg.accumulate,
+            val_check_interval=cfg.validate_every * cfg.accumulate or None,
+            check_val_every_n_epoch=None,
+            num_sanity_val_steps=0,
+            logger=logger or make_logger(cfg, Path(out), name) or False,
             log_every_n_steps=cfg.log_every,
-            callbacks=[TQDMProgressBar(refresh_rate=10)] if cfg.progress else [],
+            callbacks=callbacks,
             enable_progress_bar=cfg.progress,
             enable_checkpointing=False,
             enable_model_summary=False,
@@ -75,14 +120,59 @@ def make_trainer(cfg: TrainerConfig, out: str | Path, name: str = "logs") -> L.T
         raise InputError(f"trainer settings: {error}") from error
 
 
-def fit(trainer: L.Trainer, module: L.LightningModule, batches: Iterable[Any]) -> None:
-    """Runs the trainer over a stream of ready batches.
+def states_are_ours(cfg: TrainerConfig) -> bool:
+    """Whether runs can be resumed: sharding engines write their own pickled states, which gfm does not load."""
+    return cfg.strategy in ("auto", "ddp")
+
+
+def _strategy(cfg: TrainerConfig) -> Any:
+    """What Lightning takes as its strategy; an engine that needs CUDA is refused here, at once, without it."""
+    if cfg.strategy in ("fsdp", *DEEPSPEED) and not torch.cuda.is_available():
+        raise InputError(
+            f"trainer.strategy is {cfg.strategy!r}, which needs CUDA, and torch finds none; use trainer.strategy=ddp"
+        )
+    if cfg.strategy == "ddp" or (cfg.strategy == "auto" and cfg.world_size > 1):
+        # A batch whose hidden edges leave a question alone reaches no relation, and those weights get no gradient.
+        return DDPStrategy(find_unused_parameters=True)
+    if cfg.strategy in DEEPSPEED:
+        if find_spec("deepspeed") is None:
+            raise InputError(
+                f"trainer.strategy is {cfg.strategy!r}; pip install deepspeed, or use trainer.strategy=ddp"
+            )
+        from lightning.pytorch.strategies import DeepSpeedStrategy
+
+        stage = cfg.strategy.removeprefix("deepspeed_")
+        return DeepSpeedStrategy(config=cfg.deepspeed_config or f"configs/deepspeed/{stage}.json")
+    return cfg.strategy
+
+
+def fit(
+    trainer: L.Trainer,
+    module: L.LightningModule,
+    batches: Iterable[Any],
+    validation: Sequence[Any] = (),
+    state: Path | None = None,
+) -> None:
+    """Runs the trainer over a stream of ready batches, from a saved state on where one is given.
 
     Batches are drawn in the main process: they are index arithmetic over tensors already in memory, which worker
     processes would only copy. Lightning's advice to add workers is therefore silenced, for this call alone.
     """
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        warnings.filterwarnings("ignore", message=".*`IterableDataset` has `__len__` defined.*")
-        warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\).*", category=FutureWarning)
-        trainer.fit(module, DataLoader(Stream(batches), batch_size=None, num_workers=0))
+        for message in _EXPECTED:
+            warnings.filterwarnings("ignore", message=message)
+        trainer.fit(
+            module,
+            DataLoader(Stream(batches), batch_size=None, num_workers=0),
+            DataLoader(Listed(validation), batch_size=None) if validation else None,
+            ckpt_path=state,
+        )
+
+
+def validate(trainer: L.Trainer, module: L.LightningModule, validation: Sequence[Any]) -> None:
+    """Runs the module's validation over `validation` once, on every rank."""
+    if validation:
+        with warnings.catch_warnings():
+            for message in _EXPECTED:
+                warnings.filterwarnings("ignore", message=message)
+            trainer.validate(module, DataLoader(Listed(validation), batch_size=None), verbose=False)

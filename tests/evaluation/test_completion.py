@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from gfm.errors import InputError
-from gfm.evaluation.completion import evaluate_completion
+from gfm.evaluation.completion import completion_ranks, evaluate_completion, metrics_of, rank_totals
 from gfm.nn.edges import RelationalEdges
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.states import Seeds
-from gfm.training.sampling import CompletionGraph
+from gfm.training.graphs import CompletionGraph
 
 TEXT, ENTITIES, RELATIONS = 6, 9, 2
 TRAIN = [(0, 0, 1), (0, 0, 2), (1, 1, 3), (3, 0, 4), (4, 1, 0), (5, 0, 4), (5, 0, 6), (6, 1, 6)]
@@ -115,3 +115,11 @@ def test_evaluation_neither_trains_nor_drops() -> None:
 def test_nothing_held_out_is_refused() -> None:
     with pytest.raises(InputError, match="0 ranks"):
         evaluate_completion(model(), graph(held_out=[]))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_parts_together_rank_every_triple_once(parts: int) -> None:
+    gnn, toy = model().eval(), graph()
+    totals = [rank_totals(completion_ranks(gnn, toy, 2, part, parts)) for part in range(parts)]
+    assert sum(int(total[0]) for total in totals) == 2 * len(HELD_OUT)
+    assert metrics_of(torch.stack(totals).sum(dim=0)) == pytest.approx(evaluate_completion(gnn, toy))

@@ -12,8 +12,8 @@ from gfm.config import LossConfig
 from gfm.nn.edges import RelationalEdges
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.relations import RelationStates
-from gfm.nn.states import Seeds
-from gfm.training.sampling import both_directions
+from gfm.nn.states import EntityStates, Seeds
+from gfm.training.graphs import both_directions
 from gfm.training.steps import completion_logits, completion_step
 from tests.training.graphs import TEXT, Triple, completion_graph, edge_set
 
@@ -24,17 +24,20 @@ FORMS = pytest.mark.parametrize("zero_preserving", [True, False])
 class RecordingGNN(QueryConditionedGNN):
     """Notes the edges that every forward pass runs on, and the logits it gives."""
 
-    def forward(
+    def propagate(
         self,
         question: Tensor,
         relations: Tensor | RelationStates,
         seeds: Seeds,
         edges: RelationalEdges,
         frontier_budget: int | None = None,
-    ) -> Tensor:
+    ) -> EntityStates:
         self.seen = edges
-        self.logits = super().forward(question, relations, seeds, edges, frontier_budget)
-        return self.logits
+        return super().propagate(question, relations, seeds, edges, frontier_budget)
+
+    def logits(self, states: EntityStates, question: Tensor) -> Tensor:
+        self.given = super().logits(states, question)
+        return self.given
 
 
 def gnn_of(zero_preserving: bool = True) -> RecordingGNN:
@@ -75,10 +78,10 @@ def test_the_training_step_scores_the_answer_like_an_isolated_entity(zero_preser
     gnn, graph = gnn_of(zero_preserving), completion_graph([(A, 0, B)], 3, 1)
     completion_step(gnn, graph, graph.train, LossConfig())
     assert edge_set(gnn.seen) == []
-    assert gnn.logits.shape == (2, 3)
+    assert gnn.given.shape == (2, 3)
     # The states are bit for bit the same; the last matrix product may round each row differently.
-    torch.testing.assert_close(gnn.logits[0, B], gnn.logits[0, ALONE])  # (a, r, ?)
-    torch.testing.assert_close(gnn.logits[1, A], gnn.logits[1, ALONE])  # (b, r⁻¹, ?)
+    torch.testing.assert_close(gnn.given[0, B], gnn.given[0, ALONE])  # (a, r, ?)
+    torch.testing.assert_close(gnn.given[1, A], gnn.given[1, ALONE])  # (b, r⁻¹, ?)
 
 
 def test_duplicates_go_and_every_other_edge_stays():

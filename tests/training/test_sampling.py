@@ -9,15 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gfm.training.sampling import CompletionGraph, both_directions, completion_batches, sample_negatives
+from gfm.training.graphs import both_directions
+from gfm.training.sampling import CompletionSampler, generator_for, query_generators, sample_negatives
 from tests.training.graphs import Triple, completion_graph, edge_set
 
 V, R = 6, 3
 TRIPLES = st.lists(st.tuples(st.integers(0, V - 1), st.integers(0, R - 1), st.integers(0, V - 1)), max_size=20)
-
-
-def ring(size: int, name: str = "ring") -> CompletionGraph:
-    return completion_graph([(i, 0, (i + 1) % size) for i in range(size)], size, 1, name=name)
 
 
 def test_each_triple_becomes_a_tail_and_a_head_query():
@@ -68,7 +65,7 @@ def test_a_querys_own_answer_is_known_although_it_is_held_out():
 )
 def test_sampled_negatives_are_allowed_and_as_many_as_wanted(rows: list[list[bool]], count: int, seed: int):
     allowed = torch.tensor(rows, dtype=torch.bool).reshape(-1, 8)
-    kept = sample_negatives(allowed, count, torch.Generator().manual_seed(seed))
+    kept = sample_negatives(allowed, count, [generator_for(seed)])
     assert not (kept & ~allowed).any()
     available = allowed.sum(dim=1)
     assert kept.sum(dim=1).tolist() == (available if count <= 0 else available.clamp(max=count)).tolist()
@@ -80,58 +77,70 @@ def test_a_known_answer_is_never_a_negative(count: int):
     queries = both_directions(graph.train, R)
     known = graph.known_answers(queries)
     for seed in range(20):
-        assert not (sample_negatives(~known, count, torch.Generator().manual_seed(seed)) & known).any()
+        assert not (sample_negatives(~known, count, [generator_for(seed)]) & known).any()
 
 
 def test_negatives_are_uniform_and_reproducible():
     allowed = torch.tensor([[True, True, False, True, True]]).expand(4000, 5)
-    kept = sample_negatives(allowed, 2, torch.Generator().manual_seed(0))
+    kept = sample_negatives(allowed, 2, [generator_for(0)])
     # Each of the four is kept with probability 1/2; the standard error is 0.008.
     torch.testing.assert_close(kept.float().mean(dim=0), torch.tensor([0.5, 0.5, 0, 0.5, 0.5]), rtol=0, atol=0.04)
-    assert torch.equal(kept, sample_negatives(allowed, 2, torch.Generator().manual_seed(0)))
+    assert torch.equal(kept, sample_negatives(allowed, 2, [generator_for(0)]))
 
 
 @pytest.mark.parametrize(("size", "batch_size"), [(12, 4), (7, 1), (5, 5), (3, 8), (7, 3)])
 def test_every_triple_is_seen_once_before_any_is_seen_again(size: int, batch_size: int):
-    batches = completion_batches([ring(size)], [1.0], batch_size, 1.0, seed=0)
-    drawn = [triple for _, part in islice(batches, 4 * size) for triple in map(tuple, part.tolist())]
-    everything = sorted(map(tuple, ring(size).train.tolist()))
+    batches = CompletionSampler([size], [1.0], batch_size, 1.0, seed=0).batches()
+    drawn = [i for batch in islice(batches, 4 * size) for i in batch.chosen.tolist()]
     for start in range(0, 3 * size, size):
-        assert sorted(drawn[start : start + size]) == everything
+        assert sorted(drawn[start : start + size]) == list(range(size))
+    assert drawn[:size] != drawn[size : 2 * size] or size < 4
 
 
-def test_batches_have_the_size_asked_for_or_the_graphs():
-    sizes = {len(part) for _, part in islice(completion_batches([ring(10)], [1.0], 4, 1.0, seed=0), 10)}
-    assert sizes == {4}
-    assert next(completion_batches([ring(3)], [1.0], 8, 1.0, seed=0))[1].shape == (3, 3)
+@pytest.mark.parametrize("size", [1, 3, 4, 10])
+def test_every_batch_has_the_size_asked_for(size: int):
+    batches = CompletionSampler([size], [1.0], 4, 1.0, seed=0).batches()
+    assert {len(batch.chosen) for batch in islice(batches, 10)} == {4}
 
 
-def first_batches(seed: int) -> list[tuple[int, list[list[int]]]]:
-    stream = completion_batches([ring(9), ring(6)], [1.0, 2.0], 2, 1.0, seed)
-    return [(number, part.tolist()) for number, part in islice(stream, 20)]
+def stream(seed: int, start: int = 0, stop: int = 2500) -> list[tuple[int, int, list[int]]]:
+    sampler = CompletionSampler([9, 6], [1.0, 2.0], 2, 1.0, seed)
+    return [(b.step, b.graph, b.chosen.tolist()) for b in islice(sampler.batches(start), stop - start)]
 
 
 def test_batches_are_reproducible_and_differ_between_seeds():
-    assert first_batches(3) == first_batches(3)
-    assert first_batches(3) != first_batches(4)
+    assert stream(3, stop=20) == stream(3, stop=20)
+    assert stream(3, stop=20) != stream(4, stop=20)
 
 
-def test_a_batch_holds_triples_of_its_own_graph():
-    graphs = [
-        completion_graph([(i, 0, i) for i in range(4)], 8, 1),
-        completion_graph([(i, 0, i) for i in (6, 7)], 8, 1),
-    ]
-    for number, part in islice(completion_batches(graphs, [1.0, 1.0], 2, 1.0, seed=0), 30):
-        assert all((entity >= 6) == (number == 1) for entity in part[:, 0].tolist())
+@pytest.mark.parametrize("start", [1, 7, 1023, 1024, 2400])
+def test_a_stream_that_starts_late_goes_on_as_if_it_had_not(start: int):
+    assert stream(3, start) == stream(3)[start:]
+
+
+def test_negatives_of_a_triple_do_not_depend_on_the_triples_beside_it():
+    allowed = torch.ones(6, 50, dtype=torch.bool)  # tail queries of triples 0..2, then head queries
+    whole = sample_negatives(allowed, 5, query_generators(1, 8, range(3)))
+    second = sample_negatives(allowed[:4], 5, query_generators(1, 8, range(1, 3)))
+    assert torch.equal(whole[[1, 2, 4, 5]], second)
+    assert not torch.equal(whole[0], whole[1]) and not torch.equal(whole[0], whole[3])
+    assert not torch.equal(whole, sample_negatives(allowed, 5, query_generators(1, 9, range(3))))
 
 
 @pytest.mark.parametrize(
     ("weights", "temperature", "share"),
-    # Sizes 40 and 10: shares follow weight · size^(1 / T). At T = 2: √4 : 1.
-    [((1, 1), 1.0, 0.8), ((1, 1), 2.0, 2 / 3), ((1, 1), 1e9, 0.5), ((1, 4), 1.0, 0.5), ((1, 0), 1.0, 1.0)],
+    # Sizes 40 and 10: shares follow weight · size^(1 / T). At T = 2: √4 : 1. At T = 0.01 the powers overflow.
+    [
+        ((1, 1), 1.0, 0.8),
+        ((1, 1), 2.0, 2 / 3),
+        ((1, 1), 1e9, 0.5),
+        ((1, 4), 1.0, 0.5),
+        ((1, 0), 1.0, 1.0),
+        ((1, 1), 0.01, 1.0),
+    ],
 )
 def test_graphs_are_drawn_by_weight_and_tempered_size(weights: tuple[float, float], temperature: float, share: float):
-    stream = completion_batches([ring(40), ring(10)], weights, 4, temperature, seed=0)
-    drawn = [number for number, _ in islice(stream, 2000)]
+    batches = CompletionSampler([40, 10], weights, 4, temperature, seed=0).batches()
+    drawn = [batch.graph for batch in islice(batches, 2000)]
     # Standard error at most 0.011.
     assert drawn.count(0) / 2000 == pytest.approx(share, abs=0.045)

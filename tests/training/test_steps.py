@@ -14,7 +14,7 @@ from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.selector import SubgraphSelector, gumbel_sigmoid
 from gfm.nn.states import EntityStates, Seeds
 from gfm.training import losses
-from gfm.training.sampling import both_directions
+from gfm.training.graphs import both_directions
 from gfm.training.steps import (
     QuestionBatch,
     completion_logits,
@@ -81,7 +81,7 @@ def test_completion_asks_with_the_text_of_the_relation_or_its_inverse():
 def test_completion_loss_counts_the_answer_and_strict_negatives_alone(num_negatives: int):
     gnn, triples = gnn_of(), GRAPH.train[[0, 8]]  # (0, 0, 1) and (0, 1, 4)
     loss, metrics = completion_step(
-        gnn, GRAPH, triples, LossConfig(num_negatives=num_negatives), torch.Generator().manual_seed(0)
+        gnn, GRAPH, triples, LossConfig(num_negatives=num_negatives), [torch.Generator().manual_seed(0)]
     )
     assert set(metrics) == {"bce", "rank"} and not any(value.requires_grad for value in metrics.values())
     if num_negatives:
@@ -96,7 +96,8 @@ def test_completion_loss_counts_the_answer_and_strict_negatives_alone(num_negati
 def test_completion_steps_are_reproducible_with_a_generator():
     cfg = LossConfig(num_negatives=2)
     values = [
-        completion_step(gnn_of(), GRAPH, GRAPH.train, cfg, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2)
+        completion_step(gnn_of(), GRAPH, GRAPH.train, cfg, [torch.Generator().manual_seed(seed)])[0]
+        for seed in (1, 1, 2)
     ]
     assert torch.equal(values[0], values[1]) and not torch.equal(values[0], values[2])
 
@@ -117,7 +118,7 @@ def test_completion_learns():
     optimizer = torch.optim.Adam(gnn.parameters(), lr=1e-2)
     history = []
     for _ in range(25):
-        loss, _ = completion_step(gnn, GRAPH, GRAPH.train[:2], LossConfig(), generator)
+        loss, _ = completion_step(gnn, GRAPH, GRAPH.train[:2], LossConfig(), [generator])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

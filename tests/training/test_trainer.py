@@ -12,7 +12,8 @@ from torch import nn
 from gfm.config import OptimizerConfig, PretrainConfig, TrainerConfig
 from gfm.errors import InputError
 from gfm.nn.gnn import QueryConditionedGNN
-from gfm.training.sampling import completion_batches
+from gfm.training.graph_store import GraphStore
+from gfm.training.sampling import CompletionSampler
 from gfm.training.trainer import Stream, fit, make_optimizer, make_trainer
 from pretrain.module import PretrainModule
 from tests.training.graphs import TEXT, completion_graph
@@ -46,7 +47,7 @@ def test_a_warm_up_longer_than_the_run_never_reaches_the_full_rate():
 
 
 def test_an_unknown_logger_is_refused(tmp_path: Path):
-    with pytest.raises(InputError, match=r"trainer\.logger' is 'tensorboard'; use csv or none"):
+    with pytest.raises(InputError, match=r"trainer\.logger' is 'tensorboard'; use csv or wandb or none"):
         make_trainer(TrainerConfig(logger="tensorboard"), tmp_path)
 
 
@@ -57,11 +58,12 @@ def test_a_stream_gives_batches_as_they_come():
 def tiny_run(out: Path, logger: str = "none", **limits: object) -> tuple[QueryConditionedGNN, L.Trainer]:
     cfg = PretrainConfig(trainer=TrainerConfig(logger=logger, progress=False, log_every=1, **limits))
     cfg.optimizer.warmup_steps = 1
-    graphs = [completion_graph([(i, 0, i + 1) for i in range(6)], 7, 1)]
+    graph = completion_graph([(i, 0, i + 1) for i in range(6)], 7, 1)
     torch.manual_seed(0)
     gnn = QueryConditionedGNN(TEXT, 8, 2)
     trainer = make_trainer(cfg.trainer, out)
-    fit(trainer, PretrainModule(gnn, graphs, cfg), completion_batches(graphs, [1.0], 2, 1.0, seed=0))
+    module = PretrainModule(gnn, GraphStore([lambda: graph]), ["val/tiny"], cfg)
+    fit(trainer, module, CompletionSampler([6], [1.0], 2, 1.0, seed=0).batches())
     return gnn, trainer
 
 

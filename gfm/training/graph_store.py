@@ -1,0 +1,106 @@
+"""Training graphs as folders of arrays that open by memory map, and how many of them are held at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+from gfm.files import flush
+from gfm.training.graphs import CompletionGraph
+
+FORMAT = 1
+_FACTS = "graph.json"
+
+
+class StoredGraph:
+    """A prepared graph on disk.
+
+    Args:
+        folder: written by `store_graph`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.facts: dict[str, Any] = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+
+    def has(self, name: str) -> bool:
+        """Whether there is such an array."""
+        return (self.folder / f"{name}.npy").is_file()
+
+    def array(self, name: str) -> Tensor:
+        """An array, read from the disk as it is used."""
+        # Copy on write: torch wants memory that it may write to, and nobody writes.
+        return torch.from_numpy(np.load(self.folder / f"{name}.npy", mmap_mode="c", allow_pickle=False))
+
+
+def store_graph(folder: Path, make: Callable[[], tuple[dict[str, Any], dict[str, Tensor]]]) -> StoredGraph:
+    """Opens the prepared graph in `folder`, which it makes at first; processes that want the same one wait.
+
+    Args:
+        folder: its name has to change with whatever the graph is made of.
+        make: returns facts for JSON and arrays by name.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not (folder / _FACTS).is_file():
+            partial = folder.with_name(f"{folder.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            facts, arrays = make()
+            for name, array in arrays.items():
+                np.save(partial / f"{name}.npy", array.cpu().numpy(), allow_pickle=False)
+                flush(partial / f"{name}.npy")
+            (partial / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+            flush(partial / _FACTS)
+            os.replace(partial, folder)
+            flush(folder.parent)
+    return StoredGraph(folder)
+
+
+class GraphStore:
+    """The graphs of a run on its device: opened when first needed, at most `limit` of them at a time.
+
+    Args:
+        openers: one function for each graph, by number.
+        device: where they go, once each time they are opened.
+        limit: graphs held at once, besides the one that is being read ahead; 0 holds all.
+    """
+
+    def __init__(
+        self, openers: Sequence[Callable[[], CompletionGraph]], device: torch.device | str = "cpu", limit: int = 0
+    ) -> None:
+        self.openers, self.device, self.limit = openers, torch.device(device), limit
+        self._held: OrderedDict[int, Future[CompletionGraph]] = OrderedDict()
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="graph")
+
+    def __len__(self) -> int:
+        return len(self.openers)
+
+    def __getitem__(self, number: int) -> CompletionGraph:
+        """The graph; waits where it is still being read."""
+        self.read_ahead(number)
+        self._held.move_to_end(number)
+        while self.limit and len(self._held) > self.limit + 1:
+            self._held.popitem(last=False)
+        return self._held[number].result()
+
+    def read_ahead(self, number: int) -> None:
+        """Begins to read a graph in the background, unless it is there."""
+        if number not in self._held:
+            self._held[number] = self._reader.submit(self._open, number)
+
+    def _open(self, number: int) -> CompletionGraph:
+        graph = self.openers[number]().to(self.device)
+        graph.prepare()
+        return graph

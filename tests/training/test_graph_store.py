@@ -1,0 +1,83 @@
+"""Graphs on disk and in memory: made once, opened by memory map, at most so many at a time."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gfm.training.graph_store import GraphStore, store_graph
+from gfm.training.graphs import CompletionGraph
+from tests.training.graphs import completion_graph
+
+
+def made(calls: list[int]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    calls.append(1)
+    return {"entities": 3}, {"train": torch.tensor([[0, 0, 1]]), "none": torch.empty(0, 3)}
+
+
+def test_a_graph_is_made_once_and_comes_back(tmp_path: Path) -> None:
+    calls: list[int] = []
+    for _ in range(2):
+        stored = store_graph(tmp_path / "graphs" / "abc", lambda: made(calls))
+    assert len(calls) == 1 and stored.facts == {"entities": 3}
+    assert stored.array("train").tolist() == [[0, 0, 1]] and stored.array("none").shape == (0, 3)
+
+
+def test_a_graph_that_fails_to_be_made_leaves_nothing_behind(tmp_path: Path) -> None:
+    def fails() -> tuple[dict[str, Any], dict[str, Tensor]]:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        store_graph(tmp_path / "abc", fails)
+    assert store_graph(tmp_path / "abc", lambda: made([])).facts == {"entities": 3}
+
+
+def test_processes_that_want_the_same_graph_wait_for_the_one_that_makes_it(tmp_path: Path) -> None:
+    calls: list[int] = []
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: store_graph(tmp_path / "abc", lambda: made(calls)).facts, range(8)))
+    assert len(calls) == 1 and found == [{"entities": 3}] * 8
+
+
+def test_a_store_opens_what_is_needed_and_lets_go_of_the_rest() -> None:
+    opened: list[int] = []
+
+    def opener(number: int) -> CompletionGraph:
+        opened.append(number)
+        return completion_graph([(0, 0, 1)], 2, 1, name=str(number))
+
+    store = GraphStore([lambda n=n: opener(n) for n in range(4)], limit=1)  # type: ignore[misc]
+    assert len(store) == 4
+    assert [store[number].name for number in (0, 0, 1, 0)] == ["0", "0", "1", "0"]
+    assert opened == [0, 1]  # one beside the limit, for the graph that is read ahead
+    assert [store[number].name for number in (2, 3, 0)] == ["2", "3", "0"]
+    assert opened == [0, 1, 2, 3, 0]
+
+
+def test_reading_ahead_happens_in_the_background() -> None:
+    gate = threading.Event()
+
+    def slow() -> CompletionGraph:
+        assert gate.wait(10)
+        return completion_graph([(0, 0, 1)], 2, 1, name="slow")
+
+    store = GraphStore([slow])
+    store.read_ahead(0)  # returns although the graph is not there
+    gate.set()
+    assert store[0].name == "slow"
+
+
+def test_an_error_while_reading_reaches_the_one_who_asks() -> None:
+    def broken() -> CompletionGraph:
+        raise OSError("disk gone")
+
+    store = GraphStore([broken])
+    store.read_ahead(0)
+    with pytest.raises(OSError, match="disk gone"):
+        store[0]

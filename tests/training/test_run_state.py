@@ -1,0 +1,136 @@
+"""A run's state on disk: everything comes back as it was, and what is torn is passed over."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.loggers import CSVLogger
+from torch import Tensor
+
+from gfm.errors import InputError
+from gfm.training.run_state import REST, TENSORS, SafeCheckpointIO, SavedRun, continue_log, newest_state, saved_states
+
+IO = SafeCheckpointIO()
+STATE: dict[str, Any] = {
+    "global_step": 3,
+    "state_dict": {"w": torch.tensor([[1.5, -0.0]]), "none": torch.empty(0, 2), "scalar": torch.tensor(7)},
+    "optimizer_states": [{"state": {0: {"exp_avg": torch.ones(2, dtype=torch.bfloat16)}}, "betas": (0.9, 0.999)}],
+    "rate": 0.1 + 0.2,
+    "flags": [True, None, "text ü", {}],
+}
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and one == other
+
+
+def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    IO.save_checkpoint(STATE, tmp_path / "step-000000003")
+    assert same(IO.load_checkpoint(tmp_path / "step-000000003"), STATE)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000003"]
+
+
+def test_two_tensors_that_share_memory_both_come_back(tmp_path: Path) -> None:
+    tensor = torch.arange(6.0).view(2, 3)
+    IO.save_checkpoint({"a": tensor, "b": tensor[:, 1], "c": tensor}, tmp_path / "s")
+    assert same(IO.load_checkpoint(tmp_path / "s"), {"a": tensor, "b": torch.tensor([1.0, 4.0]), "c": tensor})
+
+
+def test_what_json_cannot_hold_is_refused_before_anything_is_replaced(tmp_path: Path) -> None:
+    IO.save_checkpoint(STATE, tmp_path / "s")
+    with pytest.raises(TypeError, match="Path at '/bad'"):
+        IO.save_checkpoint({"bad": tmp_path}, tmp_path / "s")
+    assert same(IO.load_checkpoint(tmp_path / "s"), STATE)
+
+
+def test_the_newest_state_is_found(tmp_path: Path) -> None:
+    assert newest_state(tmp_path) is None
+    for step in (9, 10, 100):
+        IO.save_checkpoint(STATE | {"global_step": step}, tmp_path / f"step-{step:09d}")
+    assert newest_state(tmp_path) == (tmp_path / "step-000000100", 100, {})
+    assert len(saved_states(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("name", [TENSORS, REST])
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "gone"])
+def test_a_torn_state_is_passed_over_with_a_warning(tmp_path: Path, name: str, damage: str) -> None:
+    for step in (1, 2):
+        IO.save_checkpoint(STATE | {"global_step": step}, tmp_path / f"step-{step:09d}")
+    path = tmp_path / "step-000000002" / name
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        half = len(content) // 2
+        path.write_bytes(
+            {"cut": content[:half], "flip": content[:half] + b"\xff" + content[half + 1 :], "empty": b""}[damage]
+        )
+    with pytest.raises(InputError, match="does not read"):
+        IO.load_checkpoint(path.parent)
+    with pytest.warns(UserWarning, match="step-000000002.*the one before it is used"):
+        assert newest_state(tmp_path) == (tmp_path / "step-000000001", 1, {})
+
+
+def test_a_state_that_a_kill_left_half_written_is_not_seen(tmp_path: Path) -> None:
+    IO.save_checkpoint(STATE, tmp_path / "step-000000003")
+    (tmp_path / ".step-000000004.partial").mkdir()
+    (tmp_path / ".step-000000004.partial" / TENSORS).write_bytes(b"half")
+    assert newest_state(tmp_path) == (tmp_path / "step-000000003", 3, {})
+
+
+def write_log(path: Path, rows: list[dict[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def continued(folder: Path, run: SavedRun | None, log_every: int = 1) -> list[dict[str, str]]:
+    """The log after a continuation has written one more row."""
+    logger = CSVLogger(folder, name="logs", version="")
+    continue_log(logger, folder / "aside.csv", run, log_every)
+    assert not (folder / "aside.csv").exists()
+    logger.log_metrics({"train/loss": 0.25}, step=4)
+    logger.save()
+    with (folder / "logs" / "metrics.csv").open(newline="") as file:
+        return [{key: value for key, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+OLD = [{"train/loss": "0.10000000149011612", "step": str(step)} for step in range(6)]
+LAST = {"train/loss": "0.25", "step": "4"}
+
+
+def test_a_continued_log_keeps_the_rows_before_the_state_word_for_word(tmp_path: Path) -> None:
+    write_log(tmp_path / "logs" / "metrics.csv", OLD)
+    assert continued(tmp_path, SavedRun(tmp_path, 4, {"train/loss": 0.5})) == [*OLD[:4], LAST]
+
+
+def test_a_row_that_the_kill_prevented_comes_from_the_state(tmp_path: Path) -> None:
+    write_log(tmp_path / "logs" / "metrics.csv", [*OLD[:3], {"train/loss": "", "step": "3", "val/mrr": "1.0"}][:3])
+    row = {"train/loss": "0.5", "epoch": "0", "step": "3"}
+    assert continued(tmp_path, SavedRun(tmp_path, 4, {"train/loss": 0.5})) == [*OLD[:3], row, LAST]
+    # Every third step has a row: step 3 is none of them.
+    write_log(tmp_path / "logs" / "metrics.csv", OLD[2:3])
+    assert continued(tmp_path, SavedRun(tmp_path, 4, {"train/loss": 0.5}), log_every=3) == [OLD[2], LAST]
+
+
+def test_a_log_set_aside_by_a_continuation_that_was_killed_is_used(tmp_path: Path) -> None:
+    write_log(tmp_path / "aside.csv", OLD)
+    write_log(tmp_path / "logs" / "metrics.csv", OLD[:1])
+    assert continued(tmp_path, SavedRun(tmp_path, 4, {})) == [*OLD[:4], LAST]
+
+
+def test_a_new_run_starts_an_empty_log(tmp_path: Path) -> None:
+    write_log(tmp_path / "logs" / "metrics.csv", OLD)
+    assert continued(tmp_path, None) == [LAST]
