@@ -162,6 +162,7 @@ class PretrainConfig:
     validate_triples: int = 200  # of each graph's valid.tsv
 
     def __post_init__(self) -> None:
+        _within("seed", self.seed, 0)
         _within("phase", self.phase, 1, 2)
         if self.phase == 2 and self.checkpoint is None:
             raise InputError("config key 'phase' is 2 without a checkpoint; name Phase I's with checkpoint=FOLDER")

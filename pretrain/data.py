@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def prepare_graph(cfg: GraphConfig, encoder: TextEncoder, with_names: bool) -> S
         arrays = {split: _renumbered(graph, whole) for split, graph in splits.items()}
         if not len(arrays["train"]):
             raise InputError(f"{str(folder / 'train.tsv')!r} holds no triple; there is nothing to train on")
-        arrays["relation_embeddings"] = encoder.encode(whole.relation_texts())
+        arrays["relation_embeddings"] = encoder.encode(whole.relation_texts(), progress=sys.stderr.isatty())
         facts: dict[str, Any] = {"entities": whole.num_entities, "relations": whole.num_relations}
         if with_names:
             facts["domains"], more = _domains(whole, cfg, encoder)
@@ -124,7 +125,7 @@ def _domains(whole: KnowledgeGraph, cfg: GraphConfig, encoder: TextEncoder) -> t
     names = sorted(set(of_entity))
     place = {name: i for i, name in enumerate(names)}
     number = torch.tensor([place[name] for name in of_entity])
-    embedded = encoder.encode(whole.entity_names)
+    embedded = encoder.encode(whole.entity_names, progress=sys.stderr.isatty())
     total = embedded.new_zeros(len(names), embedded.size(1)).index_add_(0, number, embedded)
     return names, {"entity_domain": number, "domain_sum": total}
 

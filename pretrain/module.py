@@ -72,12 +72,13 @@ class PretrainModule(L.LightningModule):
         self.metrics[self.labels[number]] = metrics_of(torch.as_tensor(totals).cpu())
 
     def on_validation_epoch_end(self) -> None:
-        """Logs every graph, and the mean over graphs by which a run may stop early."""
+        """Logs every graph, and the mean over those that train, by which a run may stop early."""
         values = {f"{label}/{key}": m[key] for label, m in self.metrics.items() for key in ("mrr", "hits@10")}
         shared = {"batch_size": 1, "sync_dist": self.trainer.world_size > 1}  # equal on all ranks as it is
         self.log_dict(values, **shared)
-        mean = sum(m["mrr"] for m in self.metrics.values()) / max(1, len(self.metrics))
-        self.log("val/mrr", mean, prog_bar=True, **shared)
+        own = [m["mrr"] for label, m in self.metrics.items() if label.startswith("val/")]
+        if own:
+            self.log("val/mrr", sum(own) / len(own), prog_bar=True, **shared)
 
     def configure_optimizers(self) -> Any:
         """AdamW over all parameters."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +17,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
+from gfm.errors import InputError
 from gfm.files import flush
 from gfm.training.graphs import CompletionGraph
 
@@ -50,8 +52,18 @@ def store_graph(folder: Path, make: Callable[[], tuple[dict[str, Any], dict[str,
     Args:
         folder: its name has to change with whatever the graph is made of.
         make: returns facts for JSON and arrays by name.
+
+    Raises:
+        InputError: the folder above cannot be written to.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder.parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{str(folder.parent)!r} cannot hold prepared graphs ({error.strerror}); set GFM_CACHE to a folder that can"
+        ) from error
     with FileLock(f"{folder}.lock"):
         if not (folder / _FACTS).is_file():
             partial = folder.with_name(f"{folder.name}.partial")

@@ -79,6 +79,7 @@ def test_tiny_trains_validates_and_exports(monkeypatch: pytest.MonkeyPatch, tmp_
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows if row["train/loss"]] == [str(step) for step in range(20)]
     assert {row["step"] for row in rows if row["val/graph/mrr"]} >= {"9", "19"}
+    assert all(row["val/mrr"] == row["val/graph/mrr"] for row in rows)
     assert all(float(row["train/grad_norm"]) > 0 for row in rows if row.get("train/grad_norm"))
     assert sorted(path.name for path in (out / "state").iterdir()) == ["step-000000010", "step-000000020"]
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gfm.errors import InputError
 from gfm.training.graph_store import GraphStore, store_graph
 from gfm.training.graphs import CompletionGraph
 from tests.training.graphs import completion_graph
@@ -36,6 +37,12 @@ def test_a_graph_that_fails_to_be_made_leaves_nothing_behind(tmp_path: Path) -> 
     with pytest.raises(RuntimeError):
         store_graph(tmp_path / "abc", fails)
     assert store_graph(tmp_path / "abc", lambda: made([])).facts == {"entities": 3}
+
+
+def test_a_cache_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(InputError, match=r"cannot hold prepared graphs.*GFM_CACHE"):
+        store_graph(tmp_path / "file" / "abc", lambda: made([]))
 
 
 def test_processes_that_want_the_same_graph_wait_for_the_one_that_makes_it(tmp_path: Path) -> None:
