@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -42,6 +43,8 @@ def run(cfg: PretrainConfig) -> Path:
     if trainer.is_global_zero:
         save_config(cfg, out / "config.yaml")
         track_config(logger, cfg)
+        if begin is not None:
+            print(f"going on from step {begin.step} of {cfg.out!r}; resume=false starts over", file=sys.stderr)
         if isinstance(logger, CSVLogger):
             continue_log(logger, out / "state" / "metrics.csv", begin, cfg.trainer.log_every)
     module = PretrainModule(gnn, graphs.store, graphs.labels, cfg, graphs.prototypes)

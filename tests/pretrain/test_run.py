@@ -84,10 +84,12 @@ def test_tiny_trains_validates_and_exports(monkeypatch: pytest.MonkeyPatch, tmp_
     assert sorted(path.name for path in (out / "state").iterdir()) == ["step-000000010", "step-000000020"]
 
 
-def test_a_finished_run_is_not_trained_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_finished_run_is_not_trained_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
     out = in_process(monkeypatch, f"out={tmp_path / 'run'}")
     before, logged = weights(out), losses(out)
+    assert "going on" not in capsys.readouterr().err
     in_process(monkeypatch, f"out={tmp_path / 'run'}")
+    assert "going on from step 20" in capsys.readouterr().err
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(out).items())
     assert losses(out) == logged
 
