@@ -76,11 +76,11 @@ def test_an_empty_file_changes_nothing(tmp_path: Path):
 def test_overrides_are_read_as_yaml_values():
     cfg = load_config(
         None,
-        ["graphs=[{path: a, domain: web}]", "trainer.max_minutes=null", "out=a=b", "trainer.progress=false", "seed=-3"],
+        ["graphs=[{path: a, domain: web}]", "trainer.max_minutes=null", "out=a=b", "trainer.progress=false", "seed=7"],
         PretrainConfig,
     )
     assert cfg.graphs == [GraphConfig("a", domain="web")]
-    assert (cfg.trainer.max_minutes, cfg.out, cfg.trainer.progress, cfg.seed) == (None, "a=b", False, -3)
+    assert (cfg.trainer.max_minutes, cfg.out, cfg.trainer.progress, cfg.seed) == (None, "a=b", False, 7)
 
 
 @pytest.mark.parametrize("key", ["graphs.1.path", "graphs[1].path"])
@@ -316,3 +316,8 @@ def test_help_says_what_the_stage_does(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as caught:
         run_stage(PretrainConfig, stage, ["--help"])
     assert caught.value.code == 0 and "Does nothing but answer." in capsys.readouterr().out
+
+
+def test_a_negative_seed_is_refused():
+    # numpy's and Lightning's generators take none.
+    assert "config key 'seed' is -3; it must be at least 0" in refused(None, "seed=-3")
