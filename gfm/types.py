@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 INVERSE_TEXT = "inverse of "
 """What stands before a relation's name where its inverse is embedded."""
+
+
+class NamedEncoder(Protocol):
+    """Which sentence encoder it is: what an index or a checkpoint writes down of the one that made it."""
+
+    @property
+    def name(self) -> str:
+        """How the user named the model."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the model's contents."""
+
+    @property
+    def dim(self) -> int:
+        """Length of an embedding."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from gfm.checkpoint.info import CheckpointInfo
 from gfm.config import ModelConfig
 from gfm.errors import InputError
 from gfm.nn.gnn import QueryConditionedGNN
+from gfm.types import NamedEncoder
 
 GFM_RAG_WEIGHTS = "model.pth"
 # Their names for ours, in order; the first that fits is taken.
@@ -31,23 +32,7 @@ _NAMES = (
 _SUPPORTED = {"message_func": "distmult", "aggregate_func": "sum", "short_cut": True, "layer_norm": True}
 
 
-class Encoder(Protocol):
-    """What an importer has to know of the sentence encoder."""
-
-    @property
-    def name(self) -> str:
-        """As it is loaded by."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Of its weights."""
-
-    @property
-    def dim(self) -> int:
-        """Size of its embeddings."""
-
-
-def import_gfm_rag(folder: str | Path, encoder: Encoder) -> Checkpoint:
+def import_gfm_rag(folder: str | Path, encoder: NamedEncoder) -> Checkpoint:
     """Reads the layout that GFM-RAG v1 releases: `config.json` and `model.pth`.
 
     Its models aggregate into the head of an edge and read `inverse_<name>` as the text of an inverse relation; its

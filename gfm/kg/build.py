@@ -17,26 +17,14 @@ from gfm.errors import InputError
 from gfm.kg.graph import KnowledgeGraph
 from gfm.kg.synonyms import synonym_pairs
 from gfm.text.names import match_key, without_parenthetical
-from gfm.types import Document, Extraction
+from gfm.types import Document, Extraction, NamedEncoder
 
 MENTIONS = "mentions"
 SYNONYM = "synonym of"
 
 
-class Encoder(Protocol):
+class Encoder(NamedEncoder, Protocol):
     """What building and opening an index need of a sentence encoder."""
-
-    @property
-    def name(self) -> str:
-        """How the user named the model."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the model's contents."""
-
-    @property
-    def dim(self) -> int:
-        """Length of an embedding."""
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> Tensor:
         """Embeds N texts as `(N, dim)` float32."""

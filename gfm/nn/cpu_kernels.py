@@ -75,7 +75,9 @@ def _as_bits(typing_context: Any, value: Any) -> Any:
 
 def widen(value: Any) -> Any:
     """A stored number as one to compute with: bfloat16 bits as float32, anything else as it is."""
-    raise NotImplementedError  # only compiled code calls it
+    if value.dtype != np.uint16:
+        return value
+    return np.left_shift(np.uint32(value), np.uint32(16)).view(np.float32)
 
 
 @overload(widen, inline="always")
@@ -91,7 +93,11 @@ def _widen(value: Any) -> Callable[[Any], Any]:
 
 def store(row: Any, j: int, value: Any) -> None:
     """Writes a computed number into a row, rounded to the nearest even bfloat16 where the row holds such bits."""
-    raise NotImplementedError  # only compiled code calls it
+    if row.dtype != np.uint16:
+        row[j] = value
+        return
+    bits = int(np.float32(value).view(np.uint32))
+    row[j] = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
 @overload(store, inline="always")

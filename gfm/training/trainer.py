@@ -6,6 +6,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -158,9 +159,7 @@ def fit(
     Batches are drawn in the main process: they are index arithmetic over tensors already in memory, which worker
     processes would only copy. Lightning's advice to add workers is therefore silenced, for this call alone.
     """
-    with warnings.catch_warnings():
-        for message in _EXPECTED:
-            warnings.filterwarnings("ignore", message=message)
+    with _without_advice():
         trainer.fit(
             module,
             DataLoader(Stream(batches), batch_size=None, num_workers=0),
@@ -172,7 +171,14 @@ def fit(
 def validate(trainer: L.Trainer, module: L.LightningModule, validation: Sequence[Any]) -> None:
     """Runs the module's validation over `validation` once, on every rank."""
     if validation:
-        with warnings.catch_warnings():
-            for message in _EXPECTED:
-                warnings.filterwarnings("ignore", message=message)
+        with _without_advice():
             trainer.validate(module, DataLoader(Listed(validation), batch_size=None), verbose=False)
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Silences what Lightning says of loaders that are meant to be as they are."""
+    with warnings.catch_warnings():
+        for message in _EXPECTED:
+            warnings.filterwarnings("ignore", message=message)
+        yield

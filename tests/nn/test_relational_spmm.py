@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numba
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -26,6 +27,7 @@ from torch import Tensor
 from gfm.errors import InputError
 from gfm.nn import edges as edges_module
 from gfm.nn import relational_spmm as spmm_module
+from gfm.nn.cpu_kernels import store, widen
 from gfm.nn.edges import RelationalEdges
 from gfm.nn.relational_spmm import best_backend, relational_spmm
 from tests.nn.graphs import directed, random_triples
@@ -439,3 +441,30 @@ def test_numba_told_not_to_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -
     edges = RelationalEdges(torch.tensor([[0], [1]]), torch.tensor([0]), 2, 1)
     with pytest.raises(InputError, match="NUMBA_DISABLE_JIT"):
         relational_spmm(torch.ones(2, 1, 3), torch.ones(1, 3), edges, backend="numba")
+
+
+def test_bfloat16_bits_widen_and_round_alike_in_python_compiled_and_torch() -> None:
+    @numba.njit
+    def compiled(bits: np.ndarray, numbers: np.ndarray, wide: np.ndarray, rounded: np.ndarray) -> None:
+        for i in range(len(bits)):
+            wide[i] = widen(bits[i])
+            store(rounded, i, numbers[i])
+
+    tie = 1 + 2.0**-8  # half way between two bfloat16 numbers, and its neighbour that rounds to even the other way
+    numbers = torch.tensor([0.0, -0.0, 1.0, tie, tie + 2.0**-7, -3.14159, 1e-40, 3e38, float("inf"), -float("inf")])
+    want = numbers.bfloat16()
+    bits = want.view(torch.uint16).numpy()
+    wide, rounded, slow = (
+        np.empty(len(bits), np.float32),
+        np.empty(len(bits), np.uint16),
+        np.empty(len(bits), np.uint16),
+    )
+    compiled(bits, numbers.numpy(), wide, rounded)
+    for i, number in enumerate(numbers.numpy()):
+        store(slow, i, number)
+        assert widen(bits[i]) == want[i].float().item()
+    assert rounded.tolist() == slow.tolist() == bits.tolist()
+    assert wide.tolist() == want.float().tolist()
+    plain = np.zeros(1, np.float32)
+    store(plain, 0, np.float32(0.1))
+    assert plain[0] == np.float32(0.1) == widen(np.float32(0.1))
