@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,9 +42,15 @@ def load_config(path: str | Path | None, overrides: Sequence[str], schema: type[
 
 
 def save_config(config: Any, path: str | Path) -> None:
-    """Writes the resolved config as YAML, so that every result says how it was made."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(OmegaConf.structured(config), Path(path))
+    """Writes the resolved config as YAML, so that every result says how it was made.
+
+    Whole or not at all: a run that goes on compares its settings with this file.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    OmegaConf.save(OmegaConf.structured(config), temporary)
+    os.replace(temporary, path)
 
 
 def changed_keys(config: Any, path: Path) -> list[str]:

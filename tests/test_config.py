@@ -321,3 +321,16 @@ def test_help_says_what_the_stage_does(capsys: pytest.CaptureFixture[str]):
 def test_a_negative_seed_is_refused():
     # numpy's and Lightning's generators take none.
     assert "config key 'seed' is -3; it must be at least 0" in refused(None, "seed=-3")
+
+
+def test_a_save_that_fails_leaves_the_earlier_config_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    save_config(load_config(None, ["seed=7"], PretrainConfig), tmp_path / "config.yaml")
+
+    def torn(config: Any, path: Path) -> None:
+        path.write_text("seed: ")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gfm.config_files.OmegaConf.save", torn)
+    with pytest.raises(KeyboardInterrupt):
+        save_config(PretrainConfig(), tmp_path / "config.yaml")
+    assert load_config(tmp_path / "config.yaml", [], PretrainConfig).seed == 7
