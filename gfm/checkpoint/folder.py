@@ -119,10 +119,10 @@ def load_checkpoint(source: str | Path, **download: Any) -> Checkpoint:
         InputError: nothing there, a damaged or half-written file, a newer format, or weights that do not fit.
     """
     folder = _resolve(source, download)
-    _check_manifest(folder)
+    known = _check_manifest(folder)
     config = _read_config(folder)
     digest = config.pop("sha256")
-    weights = _weights(folder, digest)
+    weights = folder / WEIGHTS if known.get(WEIGHTS) == digest else _weights(folder, digest)
     has_selector = config.pop("selector")
     try:
         info = CheckpointInfo(**(config | {"model": ModelConfig(**config["model"])}))
@@ -160,22 +160,24 @@ def _resolve(source: str | Path, download: Mapping[str, Any]) -> Path:
         ) from error
 
 
-def _check_manifest(folder: Path) -> None:
-    """Compares a released checkpoint with the hashes in the `manifest.yaml` beside it, where one lists it."""
+def _check_manifest(folder: Path) -> dict[str, str]:
+    """Compares a released checkpoint with the hashes in the `manifest.yaml` beside it; those that it lists."""
     path = folder.resolve().parent / MANIFEST
     if not path.is_file():
-        return
+        return {}
     try:
         manifest = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        listed = manifest.get(folder.resolve().name, {}).get("sha256", {})
+        entry = manifest.get(folder.resolve().name, {})
+        listed = {str(name): str(digest) for name, digest in entry.get("sha256", {}).items()}
     except (yaml.YAMLError, AttributeError, UnicodeDecodeError) as error:
         raise InputError(f"{str(path)!r} is no manifest of checkpoints: {' '.join(str(error).split())}") from error
     for name, wanted in listed.items():
         if not (folder / name).is_file() or sha256(folder / name) != wanted:
             raise InputError(
-                f"{str(folder / name)!r} is not the file that {str(path)!r} lists (sha256 {str(wanted)[:12]}…); "
+                f"{str(folder / name)!r} is not the file that {str(path)!r} lists (sha256 {wanted[:12]}…); "
                 "copy it again, or remove its entry if you changed it on purpose"
             )
+    return listed
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

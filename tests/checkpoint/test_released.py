@@ -45,3 +45,13 @@ def test_a_released_file_that_was_altered_is_refused(tmp_path: Path, change: str
     (tmp_path / "checkpoints" / "manifest.yaml").write_text("gfm-first: {sha256: {}}\n", encoding="utf-8")
     if change == "README.md":
         load_checkpoint(path.parent)
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "gfm-first: 3", "gfm-first: {sha256: [1]}", "gfm-first: {sha256: null}", "a: ["]
+)
+def test_a_manifest_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    shutil.copytree(FOLDER, tmp_path / "checkpoints")
+    (tmp_path / "checkpoints" / "manifest.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"manifest\.yaml' is no manifest of checkpoints"):
+        load_checkpoint(tmp_path / "checkpoints" / "gfm-first")

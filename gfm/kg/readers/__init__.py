@@ -5,7 +5,7 @@ from __future__ import annotations
 from gfm.kg.readers.gfmrag import GfmRagData, read_gfmrag, write_gfmrag
 from gfm.kg.readers.openie import OpenIEReport, read_openie
 from gfm.kg.readers.qa import read_documents, read_questions
-from gfm.kg.readers.triples import read_triples, write_triples
+from gfm.kg.readers.triples import read_rows, read_triples, write_triples
 
 __all__ = [
     "GfmRagData",
@@ -14,6 +14,7 @@ __all__ = [
     "read_gfmrag",
     "read_openie",
     "read_questions",
+    "read_rows",
     "read_triples",
     "write_gfmrag",
     "write_triples",

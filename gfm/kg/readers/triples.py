@@ -37,8 +37,8 @@ def read_triples(path: str | os.PathLike[str], entities_path: str | os.PathLike[
     """
     names: Iterable[str] = ()
     if entities_path is not None:
-        names = [name for (name,) in _rows(Path(entities_path), ("entity",))]
-    graph = KnowledgeGraph.from_triples(((h, r, t) for h, r, t in _rows(Path(path), _TRIPLE)), entities=names)
+        names = [name for _, (name,) in read_rows(entities_path, ("entity",))]
+    graph = KnowledgeGraph.from_triples(((h, r, t) for _, (h, r, t) in read_rows(path, _TRIPLE)), entities=names)
     if graph.num_edges == 0:
         raise InputError(f"{path}: the file holds no triple; give lines of head, relation and tail")
     return graph
@@ -89,8 +89,17 @@ def _unused(ids: torch.Tensor, names: Sequence[str]) -> list[str]:
     return [names[i] for i in (~used).nonzero().reshape(-1).tolist()]
 
 
-def _rows(path: Path, columns: Sequence[str]) -> Iterator[list[str]]:
-    """Yields the names of every line that is not blank, checked against the expected columns."""
+def read_rows(path: str | os.PathLike[str], columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number and the names of every line that is not blank, in the format of `read_triples`.
+
+    Args:
+        path: the file.
+        columns: what the names are of, for errors.
+
+    Raises:
+        InputError: no such file, not UTF-8, a line with another number of columns or an empty name.
+    """
+    path = Path(path)
     is_csv = path.suffix.lower() == ".csv"
     text = read_text(path)
     for line, fields in csv_rows(text, path) if is_csv else _tsv_rows(text):
@@ -106,7 +115,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[list[str]]:
             raise InputError(
                 f"{path}, line {line}: the {columns[fields.index('')]} is empty in {shorten(fields)}; give it a name"
             )
-        yield fields
+        yield line, fields
 
 
 def _tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
