@@ -13,6 +13,7 @@ from gfm.checkpoint import Checkpoint, load_checkpoint
 from gfm.config import FinetuneConfig
 from gfm.config_files import save_config
 from gfm.errors import InputError
+from gfm.files import content_fingerprint
 from gfm.nn.selector import SubgraphSelector
 from gfm.stage import run_stage
 from gfm.text.encoder import TextEncoder
@@ -37,6 +38,7 @@ def run(cfg: FinetuneConfig) -> Path:
         checkpoint.info,
         seed_weighting=linking.seed_weighting,
         parent=checkpoint.sha256,
+        data_fingerprint=content_fingerprint(corpus.fingerprint for corpus in corpora),
         training=checkpoint.info.training | _facts(cfg, corpora),
     )
     if cfg.unfreeze == "gnn":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from gfm.config import CorpusConfig, LinkingConfig
 from gfm.errors import InputError
+from gfm.files import content_fingerprint, sha256
 from gfm.kg.index import KGIndex
 from gfm.kg.readers import read_questions
 from gfm.nn.edges import RelationalEdges
@@ -29,6 +32,7 @@ class QuestionCorpus:
     Attributes:
         gold: per question the entity ids `(n_i,)` that its supporting documents mention.
         pairs: undirected pairs `(2, P)` for the connectivity loss.
+        fingerprint: of the questions, the graph and its mentions.
     """
 
     relations: Tensor
@@ -36,6 +40,7 @@ class QuestionCorpus:
     linked: LinkedQuestions
     gold: list[Tensor]
     pairs: Tensor
+    fingerprint: str
 
     def to(self, device: torch.device | str) -> QuestionCorpus:
         """The same corpus with its graph on another device; questions follow batch by batch."""
@@ -93,12 +98,15 @@ def load_corpus(
             "without labels set unfreeze=none selector.supervised=false"
         )
     edge_index, edge_type = index.graph.with_inverses()
+    arrays = (edge_index.numpy(), edge_type.numpy(), by_document.indices, by_document.indptr)
+    read = [sha256(Path(cfg.questions)), *(hashlib.sha256(np.ascontiguousarray(part)).hexdigest() for part in arrays)]
     return QuestionCorpus(
         relations=index.relations_read_as(inverse_text, encoder),
         edges=RelationalEdges(edge_index, edge_type, index.graph.num_entities, index.graph.num_edge_types),
         linked=QuestionLinker(index, encoder, linking)([question.question for question in questions]),
         gold=gold,
         pairs=undirected_pairs(index.graph.edge_index),
+        fingerprint=content_fingerprint(read),
     )
 
 

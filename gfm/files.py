@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -14,6 +15,11 @@ def sha256(path: Path) -> str:
         while block := handle.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def content_fingerprint(hashes: Iterable[str]) -> str:
+    """Sixteen hex digits for files or arrays with these hashes, in whatever order they are listed."""
+    return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()[:16]
 
 
 def flush(path: Path) -> None:

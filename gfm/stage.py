@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,8 @@ def run_stage(schema: type[Schema], run: Callable[[Schema], Path], argv: list[st
     arguments = parser.parse_intermixed_args(argv)
     try:
         result = run(load_config(arguments.config, arguments.overrides, schema))
-        print(f"result: {result}", file=sys.stderr)
+        if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":  # one of many processes says it
+            print(f"result: {result}", file=sys.stderr)
         return result
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -17,10 +17,11 @@ from gfm.checkpoint.card import write_model_card
 from gfm.config import ModelConfig, PretrainConfig
 from gfm.config_files import save_config
 from gfm.errors import InputError
+from gfm.memory import peak_memory
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.stage import run_stage
 from gfm.text.encoder import TextEncoder
-from gfm.training.run_state import continue_log
+from gfm.training.run_log import continue_log
 from gfm.training.tracking import make_logger, track_checkpoint, track_config
 from gfm.training.trainer import fit, make_trainer, validate
 from pretrain.graphs import graph_name, open_graphs
@@ -34,7 +35,7 @@ def run(cfg: PretrainConfig) -> Path:
         raise InputError("config key 'graphs' is empty; list at least one {path: folder with train.tsv}")
     out = Path(cfg.out)
     begin = resume_from(cfg)
-    logger = make_logger(cfg.trainer, out)
+    logger = make_logger(cfg.trainer, out, continues=begin is not None)
     trainer = make_trainer(cfg.trainer, out, logger=logger, monitor="val/mrr")
     L.seed_everything(cfg.seed, verbose=False)
     encoder = TextEncoder(cfg.encoder.name, device=cfg.encoder.device, dtype=cfg.encoder.dtype)
@@ -42,7 +43,7 @@ def run(cfg: PretrainConfig) -> Path:
     graphs = open_graphs(cfg, encoder, gnn.hidden_dim)
     if trainer.is_global_zero:
         save_config(cfg, out / "config.yaml")
-        track_config(logger, cfg)
+        track_config(logger, cfg, out)
         if begin is not None:
             print(f"going on from step {begin.step} of {cfg.out!r}; resume=false starts over", file=sys.stderr)
         if isinstance(logger, CSVLogger):
@@ -58,7 +59,8 @@ def run(cfg: PretrainConfig) -> Path:
         graphs.ranked_in_training if cfg.trainer.validate_every else [],
         begin and begin.folder,
     )
-    info = replace(info, training=_facts(cfg, trainer.global_step, done, time.perf_counter() - start))
+    facts = _facts(cfg, trainer.global_step, done, time.perf_counter() - start)
+    info = replace(info, data_fingerprint=graphs.data_fingerprint, training=facts)
     # Before the evaluation: whatever stops that must not cost the run.
     _export(trainer, gnn, info, out)
 
@@ -89,11 +91,14 @@ def _model(cfg: PretrainConfig, encoder: TextEncoder) -> tuple[QueryConditionedG
 
 
 def _facts(cfg: PretrainConfig, steps: int, before: int, seconds: float) -> dict[str, Any]:
+    """What the model card tells of the training that this process did, `before` steps having been done before it."""
     facts: dict[str, Any] = {"graphs": [graph_name(graph) for graph in cfg.graphs], "steps": steps}
     if steps > before:
         rate = (steps - before) / seconds
         queries = 2 * cfg.batch_size * cfg.trainer.accumulate
         facts |= {"steps_per_second": round(rate, 3), "queries_per_second": round(rate * queries, 1)}
+    if (peak := peak_memory()) is not None:
+        facts["peak_memory_gb"] = round(peak / 1e9, 2)
     return facts
 
 

@@ -14,7 +14,7 @@ from gfm.config import GraphConfig
 from gfm.errors import InputError
 from gfm.files import cache_folder, sha256
 from gfm.kg.graph import KnowledgeGraph
-from gfm.kg.readers import read_triples
+from gfm.kg.readers import read_rows, read_triples
 from gfm.text.encoder import TextEncoder
 from gfm.training.graph_store import FORMAT, StoredGraph, store_graph
 from gfm.training.graphs import CompletionGraph
@@ -38,7 +38,8 @@ def prepare_graph(cfg: GraphConfig, encoder: TextEncoder, with_names: bool) -> S
             f"graph folder {cfg.path!r} has no train.tsv; give a folder with train.tsv, valid.tsv, test.tsv"
         )
     files = [path for name in SPLITS if (path := folder / f"{name}.tsv").is_file()]
-    key = [str(FORMAT), encoder.fingerprint, *(f"{path.name} {sha256(path)}" for path in files)]
+    hashes = {path.stem: sha256(path) for path in files}
+    key = [str(FORMAT), encoder.fingerprint, *(f"{split} {digest}" for split, digest in hashes.items())]
     if with_names:
         domains = folder / DOMAINS
         key += ["names", cfg.domain, sha256(domains) if domains.is_file() else ""]
@@ -51,7 +52,11 @@ def prepare_graph(cfg: GraphConfig, encoder: TextEncoder, with_names: bool) -> S
         if not len(arrays["train"]):
             raise InputError(f"{str(folder / 'train.tsv')!r} holds no triple; there is nothing to train on")
         arrays["relation_embeddings"] = encoder.encode(whole.relation_texts(), progress=sys.stderr.isatty())
-        facts: dict[str, Any] = {"entities": whole.num_entities, "relations": whole.num_relations}
+        facts: dict[str, Any] = {
+            "entities": whole.num_entities,
+            "relations": whole.num_relations,
+            "train_sha256": hashes["train"],
+        }
         if with_names:
             facts["domains"], more = _domains(whole, cfg, encoder)
             arrays |= more
@@ -115,12 +120,9 @@ def _domains(whole: KnowledgeGraph, cfg: GraphConfig, encoder: TextEncoder) -> t
     of_entity = [cfg.domain or cfg.name or Path(cfg.path).name] * whole.num_entities
     path = Path(cfg.path) / DOMAINS
     if path.is_file():
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            entity, _, domain = line.partition("\t")
-            if entity not in whole.entity_ids or not domain:
-                raise InputError(
-                    f"{path}:{number}: {line!r} is no entity of the graph and its domain, tab between them"
-                )
+        for line, (entity, domain) in read_rows(path, ("entity", "domain")):
+            if entity not in whole.entity_ids:
+                raise InputError(f"{path}, line {line}: the graph has no entity {entity!r}; take the line out")
             of_entity[whole.entity_ids[entity]] = domain
     names = sorted(set(of_entity))
     place = {name: i for i, name in enumerate(names)}

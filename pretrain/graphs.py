@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gfm.config import GraphConfig, PretrainConfig
 from gfm.errors import InputError
+from gfm.files import content_fingerprint
 from gfm.text.encoder import TextEncoder
 from gfm.training.graph_store import GraphStore
 from gfm.training.prototypes import DomainPrototypes
@@ -24,6 +25,7 @@ class RunGraphs(NamedTuple):
         ranked: numbers of the graphs that have triples to rank.
         sampler: batches of the training graphs.
         prototypes: of their domains, in Phase II.
+        data_fingerprint: of the triples that train.
     """
 
     store: GraphStore
@@ -31,6 +33,7 @@ class RunGraphs(NamedTuple):
     ranked: list[int]
     sampler: CompletionSampler
     prototypes: DomainPrototypes | None
+    data_fingerprint: str
 
     @property
     def ranked_in_training(self) -> list[int]:
@@ -79,7 +82,8 @@ def open_graphs(cfg: PretrainConfig, encoder: TextEncoder, hidden_dim: int) -> R
     sizes = [len(graph.array("train")) for graph in training]
     weights = [graph.weight for graph in cfg.graphs]
     sampler = CompletionSampler(sizes, weights, cfg.batch_size, cfg.graph_temperature, cfg.seed)
-    return RunGraphs(GraphStore(openers, limit=cfg.graphs_in_memory), labels, ranked, sampler, prototypes)
+    data = content_fingerprint(graph.facts["train_sha256"] for graph in training)
+    return RunGraphs(GraphStore(openers, limit=cfg.graphs_in_memory), labels, ranked, sampler, prototypes, data)
 
 
 def graph_name(graph: GraphConfig) -> str:

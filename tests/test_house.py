@@ -33,6 +33,7 @@ ALLOWED = {
     "types": {"errors"},
     "config": {"errors", "types"},
     "config_files": BASE,
+    "memory": set[str](),
     "stage": BASE | {"config_files"},
     "text": BASE,
     "kg": BASE | {"text"},

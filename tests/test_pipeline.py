@@ -184,6 +184,8 @@ def test_checkpoints_say_what_they_are_and_where_they_come_from(root: Path) -> N
     assert [c.info.phase for c in (pretrained, tuned, final)] == ["pretrain", "finetune-gnn", "selector"]
     assert [c.selector is None for c in (pretrained, tuned, final)] == [True, True, False]
     assert final.info.parent == pretrained.sha256 != ""
+    data = [pretrained.info.data_fingerprint, final.info.data_fingerprint]
+    assert all(len(fingerprint) == 16 for fingerprint in data) and data[0] != data[1]
     assert final.info.training["graphs"] == ["toy"]
     assert list(final.info.training["questions"].values()) == [4]
     assert len({c.info.encoder_fingerprint for c in (pretrained, tuned, final)}) == 1

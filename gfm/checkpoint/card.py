@@ -50,6 +50,7 @@ def model_card(checkpoint: Described, title: str) -> str:
         "Selector": f"yes, threshold {info.threshold:g}" if checkpoint.selector is not None else "none",
         "Encoder": f"`{info.encoder}`, {info.text_dim} dimensions, fingerprint `{info.encoder_fingerprint}`",
         "Phase": info.phase,
+        "Data": f"fingerprint `{info.data_fingerprint}`" if info.data_fingerprint else "not recorded",
         "Trained from": f"weights with sha256 `{info.parent}`" if info.parent else "random weights",
     }
     training = {key: value for key, value in info.training.items() if key != "metrics"}

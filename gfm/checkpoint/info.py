@@ -15,8 +15,10 @@ class CheckpointInfo:
 
     Attributes:
         encoder: name of the sentence encoder its text embeddings came from; `encoder_fingerprint` decides identity.
-        phase: `"pretrain"`, `"finetune-gnn"` or `"selector"`.
+        phase: `"pretrain"`, `"pretrain-2"`, `"finetune-gnn"` or `"selector"`.
         threshold: δ, the gate above which an entity is selected.
+        data_fingerprint: of the triples, or graphs and questions, that the last phase trained on; the parent's is in
+            the parent.
         parent: sha256 of the weights it was trained from.
         inverse_text: what stands before a relation's name where its inverse is embedded.
         entity_votes: what an entity gives the documents that mention it: its `"gate"`, or `"one"` where the model was
@@ -31,6 +33,7 @@ class CheckpointInfo:
     phase: str
     threshold: float = 0.5
     seed_weighting: str = "idf"
+    data_fingerprint: str = ""
     parent: str = ""
     inverse_text: str = INVERSE_TEXT
     entity_votes: str = "gate"

@@ -21,7 +21,7 @@ from gfm.errors import InputError
 from gfm.files import flush
 from gfm.training.graphs import CompletionGraph
 
-FORMAT = 1
+FORMAT = 2
 _FACTS = "graph.json"
 
 

@@ -7,7 +7,6 @@ of the former. A folder appears under its name only when it is complete.
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightning as L
-from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -135,42 +133,6 @@ def newest_state(folder: Path) -> SavedRun | None:
         except (InputError, KeyError) as error:
             warnings.warn(f"{error}; the one before it is used", stacklevel=2)
     return None
-
-
-def continue_log(logger: CSVLogger, aside: Path, run: SavedRun | None, log_every: int) -> None:
-    """Starts a log with the rows of the interrupted one that the state is behind; the run logs the others again.
-
-    The old log waits under `aside` until the new one is on disk, so that no kill can lose it.
-
-    Args:
-        logger: one that has written nothing yet.
-        aside: a path for the old log outside the folder of logs.
-        run: where the run goes on; None starts an empty log.
-        log_every: every how many steps a row is written.
-    """
-    path = Path(logger.log_dir) / "metrics.csv"
-    if run is None:
-        path.unlink(missing_ok=True)
-        aside.unlink(missing_ok=True)
-        return
-    if path.is_file() and not aside.is_file():
-        os.replace(path, aside)
-    path.unlink(missing_ok=True)  # of a continuation that was killed here
-    rows: list[dict[str, Any]] = []
-    if aside.is_file():
-        with aside.open(encoding="utf-8", newline="") as file:
-            rows = [{k: v for k, v in row.items() if v} for row in csv.DictReader(file) if int(row["step"]) < run.step]
-    # The state is written a moment before the row of its own step.
-    if run.metrics and run.step % log_every == 0 and not any(_is_of(row, run) for row in rows):
-        rows.append({**run.metrics, "epoch": 0, "step": run.step - 1})
-    logger.experiment.metrics.extend(rows)
-    logger.save()
-    aside.unlink(missing_ok=True)
-
-
-def _is_of(row: dict[str, Any], run: SavedRun) -> bool:
-    """Whether a row is the one that the last training step of a state logged."""
-    return int(row["step"]) == run.step - 1 and not row.keys().isdisjoint(run.metrics)
 
 
 def _take_apart(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

@@ -52,7 +52,7 @@ def test_a_prepared_graph_is_found_again_until_a_file_changes(tmp_path: Path) ->
 
 
 def test_domains_are_the_graphs_or_an_entitys_own_and_means_are_over_names(tmp_path: Path) -> None:
-    one = folder(tmp_path, "one", entity_domains="c\tlaw\n")
+    one = folder(tmp_path, "one", entity_domains="c\tlaw\n\n")
     two = folder(tmp_path, "two", train="x\tr\ty\n")
     stored = [
         prepare_graph(GraphConfig(str(path), domain=domain), ENCODER, True)
@@ -69,7 +69,7 @@ def test_domains_are_the_graphs_or_an_entitys_own_and_means_are_over_names(tmp_p
 @pytest.mark.parametrize("line", ["nobody\tlaw", "c", "c\t", "\tlaw"])
 def test_a_line_that_names_no_entity_or_no_domain_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
     path = folder(tmp_path, entity_domains=f"a\tlaw\n{line}\n")
-    with pytest.raises(InputError, match=r"entity_domains\.tsv:2: "):
+    with pytest.raises(InputError, match=r"entity_domains\.tsv, line 2: "):
         prepare_graph(GraphConfig(str(path), domain="art"), ENCODER, True)
 
 

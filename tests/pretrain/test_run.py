@@ -17,7 +17,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from gfm.config import TrainerConfig
 from gfm.errors import InputError
+from gfm.files import content_fingerprint, sha256
+from gfm.training.tracking import make_logger
 from pretrain.__main__ import main
 from tests.fakes import HashEncoder
 
@@ -82,6 +85,9 @@ def test_tiny_trains_validates_and_exports(monkeypatch: pytest.MonkeyPatch, tmp_
     assert all(row["val/mrr"] == row["val/graph/mrr"] for row in rows)
     assert all(float(row["train/grad_norm"]) > 0 for row in rows if row.get("train/grad_norm"))
     assert sorted(path.name for path in (out / "state").iterdir()) == ["step-000000010", "step-000000020"]
+    config = json.loads((out / "checkpoint" / "config.json").read_text())
+    assert config["data_fingerprint"] == content_fingerprint([sha256(ROOT / "examples" / "graph" / "train.tsv")])
+    assert config["training"]["steps"] == 20 and config["training"]["peak_memory_gb"] > 0.05
 
 
 def test_a_finished_run_is_not_trained_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
@@ -224,6 +230,17 @@ def test_wandb_offline_holds_config_metrics_and_the_checkpoint(program: Path, tm
     content = record.read_bytes()
     for text in (b"train/loss", b"train/grad_norm", b"graph_temperature", b"model.safetensors"):
         assert text in content
+    run_id = (tmp_path / "run" / "state" / "wandb-run-id").read_text()
+    assert record.name == f"run-{run_id}.wandb"
+
+
+def test_only_a_run_that_goes_on_keeps_its_name_at_wandb(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "wandb-run-id").write_text("abc123")
+    for continues, name in ((True, "abc123"), (False, None)):
+        logger = make_logger(TrainerConfig(logger="wandb"), tmp_path, continues=continues)
+        assert logger is not None and logger.version == name
 
 
 def launched(program: Path, out: Path, *launcher: str) -> Path:
