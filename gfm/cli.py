@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 index_app = typer.Typer(no_args_is_help=True, help="Build and inspect indexes.")
 app.add_typer(index_app, name="index")
-checkpoint_app = typer.Typer(no_args_is_help=True, help="Import checkpoints and show what they are.")
+checkpoint_app = typer.Typer(no_args_is_help=True, help="Import checkpoints of other programs.")
 app.add_typer(checkpoint_app, name="checkpoint")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -99,19 +99,26 @@ def index_info(index: IndexFolder, json_output: Json = False) -> None:
 def checkpoint_import_gfm_rag(
     folder: Annotated[Path, typer.Argument(help="Holds GFM-RAG's config.json and model.pth.", metavar="FOLDER")],
     out: Annotated[Path, typer.Argument(help="Folder of the checkpoint.", metavar="OUT")],
-    encoder: Annotated[str, typer.Option(help="The sentence encoder it was trained with: a folder or hub name.")] = (
-        "sentence-transformers/all-mpnet-base-v2"
-    ),
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="The sentence encoder it was trained with: a folder or hub name; by default as it says."),
+    ] = None,
     json_output: Json = False,
 ) -> None:
     """Turn a model that GFM-RAG v1 released into a checkpoint."""
-    from gfm.checkpoint.foreign import import_gfm_rag
+    from gfm.checkpoint.foreign import gfm_rag_form, import_gfm_rag
     from gfm.text.encoder import TextEncoder
 
-    checkpoint = import_gfm_rag(folder, TextEncoder(encoder))
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{str(out)!r} is there already and holds something; give a new folder as OUT")
+    trained_with = gfm_rag_form(folder).encoder
+    used = TextEncoder(encoder or trained_with)
+    if used.name.rpartition("/")[2] != trained_with.rpartition("/")[2]:
+        typer.echo(f"note: the model was trained with {trained_with!r}; {used.name!r} must be the same", err=True)
+    checkpoint = import_gfm_rag(folder, used)
     written = checkpoint.save(out)
     parameters = sum(parameter.numel() for parameter in checkpoint.gnn.parameters())
-    _print_info({"checkpoint": str(written), "encoder": encoder, "parameters": parameters}, json_output)
+    _print_info({"checkpoint": str(written), "encoder": used.name, "parameters": parameters}, json_output)
 
 
 @app.command()

@@ -29,8 +29,8 @@ class ModelConfig:
     swap_inverses: bool = False
 
     def __post_init__(self) -> None:
-        _within("model.hidden_dim", self.hidden_dim, 1)
-        _within("model.num_layers", self.num_layers, 1)
+        _within("model.hidden_dim", self.hidden_dim, 1, 16384)
+        _within("model.num_layers", self.num_layers, 1, 64)
 
 
 @dataclass

@@ -13,7 +13,6 @@ import lightning as L
 from lightning.pytorch.loggers import CSVLogger
 
 from gfm.checkpoint import Checkpoint, CheckpointInfo, load_checkpoint
-from gfm.checkpoint.card import write_model_card
 from gfm.config import ModelConfig, PretrainConfig
 from gfm.config_files import save_config
 from gfm.errors import InputError
@@ -105,8 +104,7 @@ def _facts(cfg: PretrainConfig, steps: int, before: int, seconds: float) -> dict
 def _export(trainer: L.Trainer, gnn: QueryConditionedGNN, info: CheckpointInfo, out: Path) -> Path:
     folder = out / "checkpoint"
     if trainer.is_global_zero:
-        checkpoint = Checkpoint(gnn, None, info)
-        write_model_card(checkpoint, checkpoint.save(folder))
+        Checkpoint(gnn, None, info).save(folder)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,6 +11,9 @@ from torch import nn
 from gfm.checkpoint.info import CheckpointInfo
 
 CARD = "README.md"
+# By this a card that a person wrote is told from one that may be written anew.
+_WRITTEN = "<!-- written by gfm from config.json -->"
+_USUAL_NAMES = ("checkpoint", "gnn-checkpoint")
 
 
 class Described(Protocol):
@@ -28,17 +32,33 @@ class Described(Protocol):
         """What is known of both."""
 
 
-def write_model_card(checkpoint: Described, folder: Path) -> None:
-    """Writes `README.md` beside the weights: form, encoder, origin, facts of the run and its metrics."""
-    (folder / CARD).write_text(model_card(checkpoint, folder.resolve().parent.name), encoding="utf-8")
+def write_model_card(checkpoint: Described, folder: Path, title: str = "") -> None:
+    """Writes `README.md` beside the weights: form, encoder, origin, facts of the run and its metrics.
+
+    A card that a person wrote stays.
+
+    Args:
+        checkpoint: a model with what it says of itself.
+        folder: of the checkpoint.
+        title: its heading, such as its id on the hub; the name of the folder, or of the run's, if empty.
+    """
+    path = folder / CARD
+    if path.is_file() and _WRITTEN not in path.read_text(encoding="utf-8", errors="replace"):
+        return
+    place = folder.resolve()
+    name = place.parent.name if place.name in _USUAL_NAMES else place.name
+    temporary = folder / f"{CARD}.tmp"
+    temporary.write_text(model_card(checkpoint, title or name, title or "FOLDER"), encoding="utf-8")
+    os.replace(temporary, path)
 
 
-def model_card(checkpoint: Described, title: str) -> str:
+def model_card(checkpoint: Described, title: str, source: str) -> str:
     """The card as Markdown.
 
     Args:
         checkpoint: a model with what it says of itself.
         title: its heading.
+        source: what its reader loads it by.
     """
     info = checkpoint.info
     parts = [part for part in (checkpoint.gnn, checkpoint.selector) if part is not None]
@@ -55,14 +75,14 @@ def model_card(checkpoint: Described, title: str) -> str:
     }
     training = {key: value for key, value in info.training.items() if key != "metrics"}
     facts |= {key.replace("_", " ").capitalize(): _text(value) for key, value in training.items()}
-    lines = [f"# {title}", "", "| | |", "| --- | --- |"]
+    lines = [f"# {title}", "", _WRITTEN, "", "| | |", "| --- | --- |"]
     lines += [f"| {key} | {_cell(value)} |" for key, value in facts.items()]
     lines += [
         "",
         "```python",
         "from gfm import GFMRetriever",
         "",
-        f'GFMRetriever.from_pretrained("{title}", "INDEX")',
+        f'GFMRetriever.from_pretrained("{source}", "INDEX")',
         "```",
     ]
     metrics = info.training.get("metrics")

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-import yaml
+from filelock import FileLock
 from huggingface_hub import ModelHubMixin, snapshot_download
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from gfm.checkpoint.card import CARD, write_model_card
 from gfm.checkpoint.info import CheckpointInfo
-from gfm.config import ModelConfig
+from gfm.checkpoint.manifest import check_manifest
+from gfm.checkpoint.modules import modules_from
 from gfm.errors import InputError
 from gfm.files import flush, sha256
 from gfm.nn.gnn import QueryConditionedGNN
@@ -28,7 +31,6 @@ from gfm.nn.selector import SubgraphSelector
 
 FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-MANIFEST = "manifest.yaml"
 PENDING = f"{WEIGHTS}.new"
 
 
@@ -47,27 +49,45 @@ class Checkpoint(ModelHubMixin, library_name="gfm", tags=["knowledge-graph", "re
     # The mixin would write its own config.json from the constructor's arguments; ours is written by `save`.
     _hub_mixin_config: ClassVar[dict[str, Any]] = {"format": FORMAT}  # type: ignore[misc]
 
-    def save(self, folder: str | Path) -> Path:
-        """Writes the checkpoint; killed at any moment it leaves the old one or the new one, never a mixture.
+    def save(self, folder: str | Path, title: str = "") -> Path:
+        """Writes the checkpoint and its card; killed at any moment it leaves the old one or the new one, no mixture.
 
         The weights wait as `model.safetensors.new` until `config.json`, which holds their hash, is replaced; a reader
-        takes whichever of the two files has that hash.
+        takes whichever of the two files has that hash. One process at a time writes to a folder.
+
+        Args:
+            folder: made where it is not there. A card that was written by hand stays.
+            title: of the card; the folder's name if empty.
+
+        Raises:
+            InputError: the folder cannot be written to.
         """
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        waiting = folder / PENDING
+        place = folder.resolve()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(place.with_name(f".{place.name}.lock")):
+                self._write(folder)
+                write_model_card(self, folder, title)
+        except (OSError, SafetensorError) as error:
+            raise InputError(
+                f"no checkpoint can be written to {str(folder)!r}: {error}; give another folder"
+            ) from error
+        return folder
+
+    def _write(self, folder: Path) -> None:
+        waiting, temporary = folder / PENDING, folder / f"{CONFIG}.tmp"
         _finish_interrupted(folder)
         save_file(self._tensors(), waiting)
         flush(waiting)
         config = {"format": FORMAT, "sha256": sha256(waiting), "selector": self.selector is not None}
-        text = json.dumps(config | asdict(self.info), indent=1, ensure_ascii=False, sort_keys=True)
-        temporary = folder / f"{CONFIG}.tmp"
+        text = json.dumps(config | asdict(self.info), indent=1, ensure_ascii=False)
         temporary.write_text(text + "\n", encoding="utf-8")
         flush(temporary)
         shutil.copymode(temporary, waiting)
         os.replace(temporary, folder / CONFIG)
         os.replace(waiting, folder / WEIGHTS)
-        return folder
+        flush(folder)
 
     def in_dtype(self, dtype: torch.dtype) -> Checkpoint:
         """The same model computing in `dtype`; a copy where that is not the type its weights have."""
@@ -88,15 +108,50 @@ class Checkpoint(ModelHubMixin, library_name="gfm", tags=["knowledge-graph", "re
                 f"{name!r} ({fingerprint}) is in use; use the checkpoint's encoder, for the index as well"
             )
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        self.save(save_directory)
-        if not (save_directory / CARD).exists():
-            write_model_card(self, save_directory)
+    def save_pretrained(  # type: ignore[override]  # the mixin's own removes config.json before it writes another
+        self,
+        save_directory: str | Path,
+        *,
+        repo_id: str | None = None,
+        push_to_hub: bool = False,
+        model_card_kwargs: Mapping[str, str] | None = None,
+        config: None = None,
+        **push: Any,
+    ) -> str | None:
+        """`save`, and `push_to_hub` where that is asked for; the link to the commit is returned then."""
+        folder = self.save(save_directory, **(model_card_kwargs or {}))
+        return self.push_to_hub(repo_id or folder.name, **push) if push_to_hub else None
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Uploads weights, config and card as one commit; options are those of the hub's mixin.
+
+        Raises:
+            InputError: the hub was not reached, or it refused.
+        """
+        try:
+            return super().push_to_hub(repo_id, model_card_kwargs={"title": repo_id}, **options)
+        except InputError:
+            raise
+        except Exception as error:  # the hub client raises many unrelated classes
+            first_line = " ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            raise InputError(
+                f"{repo_id!r} was not pushed: {first_line}; check the name, the network and `hf auth login`"
+            ) from error
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, **download: Any) -> Checkpoint:
-        names = ("revision", "cache_dir", "token", "local_files_only", "force_download")
-        return load_checkpoint(model_id, **{name: download[name] for name in names if name in download})
+    def from_pretrained(  # type: ignore[override]  # the mixin's own reads config.json its own way first
+        cls,
+        source: str | Path,
+        *,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        token: str | bool | None = None,
+        local_files_only: bool = False,
+        force_download: bool = False,
+    ) -> Checkpoint:
+        """`load_checkpoint`, with the hub's options."""
+        options = {"revision": revision, "cache_dir": cache_dir, "token": token}
+        return load_checkpoint(source, **options, local_files_only=local_files_only, force_download=force_download)
 
     def _tensors(self) -> dict[str, Tensor]:
         parts = {"gnn": self.gnn, "selector": self.selector}
@@ -119,35 +174,33 @@ def load_checkpoint(source: str | Path, **download: Any) -> Checkpoint:
         InputError: nothing there, a damaged or half-written file, a newer format, or weights that do not fit.
     """
     folder = _resolve(source, download)
-    known = _check_manifest(folder)
-    config = _read_config(folder)
-    digest = config.pop("sha256")
-    weights = folder / WEIGHTS if known.get(WEIGHTS) == digest else _weights(folder, digest)
-    has_selector = config.pop("selector")
+    check_manifest(folder, (WEIGHTS, CONFIG))
     try:
-        info = CheckpointInfo(**(config | {"model": ModelConfig(**config["model"])}))
-        tensors = load_file(weights)
-    except (TypeError, KeyError, SafetensorError) as error:
+        config, weights = _read(folder)
+    except OSError as error:
+        raise InputError(f"checkpoint {str(folder)!r} cannot be read: {error}") from error
+    digest, with_selector = config.pop("sha256"), config.pop("selector")
+    if type(with_selector) is not bool:
+        raise InputError(f"checkpoint {str(folder)!r}: selector is {with_selector!r}; it must be true or false")
+    try:
+        info = CheckpointInfo.from_json(config)
+        tensors = load(weights)
+    except (InputError, SafetensorError) as error:
         raise InputError(f"checkpoint {str(folder)!r} does not read as format {FORMAT}: {error}") from error
     try:
-        gnn = QueryConditionedGNN(info.text_dim, **asdict(info.model))
-        selector = SubgraphSelector(info.text_dim, info.model.hidden_dim) if has_selector else None
-        parts = {"gnn", "selector"} if has_selector else {"gnn"}
-        gnn.load_state_dict(_under("gnn.", tensors))
-        if selector is not None:
-            selector.load_state_dict(_under("selector.", tensors))
-        stray = sorted(name for name in tensors if name.partition(".")[0] not in parts)
-        if stray:
-            raise RuntimeError(f"unexpected {stray[0]}")
-    except (RuntimeError, TypeError) as error:
-        raise InputError(f"weights of {str(folder)!r} do not fit its config: {' '.join(str(error).split())}") from error
-    return Checkpoint(gnn.eval(), None if selector is None else selector.eval(), info, digest)
+        gnn, selector = modules_from(info, with_selector, tensors)
+    except ValueError as error:
+        raise InputError(f"weights of {str(folder)!r} do not fit its config: {error}") from error
+    return Checkpoint(gnn, selector, info, digest)
 
 
 def _resolve(source: str | Path, download: Mapping[str, Any]) -> Path:
     folder = Path(source)
-    if folder.is_dir():
-        return folder
+    try:
+        if folder.is_dir():
+            return folder
+    except OSError as error:
+        raise InputError(f"checkpoint {str(source)[:80]!r} is no folder: {error.strerror}") from error
     parts = folder.parts
     if folder.is_absolute() or str(source).startswith(".") or len(parts) != 2 or Path(parts[0]).is_dir():
         raise InputError(f"checkpoint {str(source)!r} is no folder; give a folder with {CONFIG} or a hub id owner/name")
@@ -160,24 +213,22 @@ def _resolve(source: str | Path, download: Mapping[str, Any]) -> Path:
         ) from error
 
 
-def _check_manifest(folder: Path) -> dict[str, str]:
-    """Compares a released checkpoint with the hashes in the `manifest.yaml` beside it; those that it lists."""
-    path = folder.resolve().parent / MANIFEST
-    if not path.is_file():
-        return {}
-    try:
-        manifest = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        entry = manifest.get(folder.resolve().name, {})
-        listed = {str(name): str(digest) for name, digest in entry.get("sha256", {}).items()}
-    except (yaml.YAMLError, AttributeError, UnicodeDecodeError) as error:
-        raise InputError(f"{str(path)!r} is no manifest of checkpoints: {' '.join(str(error).split())}") from error
-    for name, wanted in listed.items():
-        if not (folder / name).is_file() or sha256(folder / name) != wanted:
+def _read(folder: Path) -> tuple[dict[str, Any], bytes]:
+    """The config and the content of the weights that it names; where a save comes between, those of the new one."""
+    while True:
+        config = _read_config(folder)
+        # A save that ends between the first look and the second has renamed the waiting weights.
+        for name in (WEIGHTS, PENDING, WEIGHTS):
+            with suppress(FileNotFoundError):
+                content = (folder / name).read_bytes()
+                if hashlib.sha256(content).hexdigest() == config["sha256"]:
+                    return config, content
+        if _read_config(folder) == config:
+            what = "a damaged or half-written" if (folder / WEIGHTS).exists() else "no"
             raise InputError(
-                f"{str(folder / name)!r} is not the file that {str(path)!r} lists (sha256 {wanted[:12]}…); "
-                "copy it again, or remove its entry if you changed it on purpose"
+                f"checkpoint {str(folder)!r} has {what} {WEIGHTS} (sha256 "
+                f"{str(config['sha256'])[:12]}… is wanted); copy the folder again"
             )
-    return listed
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -188,33 +239,18 @@ def _read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
         version = config.pop("format")
         missing = {"sha256", "selector", "model"} - config.keys()
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise InputError(f"checkpoint config {str(path)!r} is damaged: {error}") from error
-    if version != FORMAT:
+    if type(version) is not int or version != FORMAT:
         raise InputError(f"checkpoint {str(folder)!r} has format {version!r}, this gfm reads {FORMAT}; update gfm")
     if missing:
         raise InputError(f"checkpoint config {str(path)!r} lacks {sorted(missing)}; copy it again")
     return dict(config)
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _weights(folder: Path, wanted: str) -> Path:
-    """The weights file with the hash that the config names."""
-    present = [folder / name for name in (WEIGHTS, PENDING) if (folder / name).is_file()]
-    for path in present:
-        if sha256(path) == wanted:
-            return path
-    what = f"no {WEIGHTS}" if not present else f"a {WEIGHTS} that is damaged or half-written"
-    raise InputError(
-        f"checkpoint {str(folder)!r} has {what} (sha256 {str(wanted)[:12]}… is wanted); copy the folder again"
-    )
-
-
 def _finish_interrupted(folder: Path) -> None:
     """Puts weights in place that a killed save left waiting although the config already names them."""
     waiting = folder / PENDING
-    if waiting.is_file() and (folder / CONFIG).is_file() and sha256(waiting) == _read_config(folder)["sha256"]:
-        os.replace(waiting, folder / WEIGHTS)
+    with suppress(InputError):  # a config that does not read names nothing
+        if waiting.is_file() and sha256(waiting) == _read_config(folder)["sha256"]:
+            os.replace(waiting, folder / WEIGHTS)

@@ -10,7 +10,7 @@ from gfm.nn.gnn import QueryConditionedGNN
 
 def card(**training: object) -> str:
     info = CheckpointInfo(8, ModelConfig(4, 2), "mini|lm", "abc", "pretrain", parent="f00", training=training)
-    return model_card(Checkpoint(QueryConditionedGNN(8, 4, 2), None, info), "run")
+    return model_card(Checkpoint(QueryConditionedGNN(8, 4, 2), None, info), "run", "owner/run")
 
 
 def test_the_card_names_form_encoder_parent_and_facts() -> None:

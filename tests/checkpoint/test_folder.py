@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gfm.checkpoint import Checkpoint, CheckpointInfo, load_checkpoint
-from gfm.checkpoint.folder import CONFIG, PENDING, WEIGHTS
+from gfm.checkpoint.folder import CARD, CONFIG, PENDING, WEIGHTS
 from gfm.config import ModelConfig
 from gfm.errors import InputError
 from gfm.files import sha256
@@ -103,9 +102,9 @@ def test_a_loaded_model_is_in_evaluation_mode(folder: Path):
 
 
 def test_saving_a_loaded_checkpoint_again_gives_the_same_files(folder: Path, tmp_path: Path):
-    again = load_checkpoint(str(folder)).save(str(tmp_path / "again"))
+    again = load_checkpoint(str(folder)).save(str(tmp_path / "again" / folder.name))
     assert {p.name: sha256(p) for p in folder.iterdir()} == {p.name: sha256(p) for p in again.iterdir()}
-    assert {p.name for p in again.iterdir()} == {WEIGHTS, CONFIG}
+    assert {p.name for p in again.iterdir()} == {WEIGHTS, CONFIG, CARD}
 
 
 def test_overwriting_replaces_weights_and_facts(folder: Path):
@@ -114,7 +113,7 @@ def test_overwriting_replaces_weights_and_facts(folder: Path):
     loaded = load_checkpoint(folder)
     assert loaded.selector is None and loaded.info == other.info
     assert torch.equal(outputs(loaded)[0], outputs(other)[0])
-    assert {p.name for p in folder.iterdir()} == {WEIGHTS, CONFIG}
+    assert {p.name for p in folder.iterdir()} == {WEIGHTS, CONFIG, CARD}
 
 
 def test_files_are_as_readable_as_any_other_new_file(folder: Path):
@@ -144,7 +143,7 @@ def test_a_write_killed_half_way_leaves_one_whole_checkpoint(
     assert torch.equal(outputs(load_checkpoint(folder))[0], outputs(want)[0])
     # The next save tidies up.
     old.save(folder)
-    assert {p.name for p in folder.iterdir()} - {f"{CONFIG}.tmp"} == {WEIGHTS, CONFIG}
+    assert {p.name for p in folder.iterdir()} - {f"{CONFIG}.tmp"} == {WEIGHTS, CONFIG, CARD}
     assert torch.equal(outputs(load_checkpoint(folder))[0], outputs(old)[0])
 
 
@@ -210,11 +209,24 @@ def test_a_config_that_is_no_text_is_damaged(folder: Path):
     "changes",
     [
         {"sha256": 5},
+        {"format": True},
+        {"selector": "false"},
+        {"threshold": "abc"},
+        {"threshold": float("nan")},
+        {"threshold": -5},
+        {"inverse_text": 5},
+        {"entity_votes": "foo"},
+        {"seed_weighting": "foo"},
+        {"training": []},
+        {"encoder": ["a"]},
         {"text_dim": "6"},
         {"text_dim": -6},
         {"model": []},
         {"model": {"hidden_dim": "4", "num_layers": 2, "zero_preserving": True}},
         {"model": {"hidden_dim": 4, "num_layers": 1.5, "zero_preserving": True}},
+        {"model": {"hidden_dim": 4, "num_layers": 2, "zero_preserving": "false"}},
+        {"model": {"hidden_dim": 4, "num_layers": 10**6, "zero_preserving": True}},
+        {"model": {"hidden_dim": 10**9, "num_layers": 2, "zero_preserving": True}},
     ],
     ids=str,
 )
@@ -254,6 +266,32 @@ def test_a_missing_an_extra_and_a_misshapen_tensor_are_named(folder: Path):
     assert "surplus" in refused(folder)
     rewrite(folder, tensors | {"gnn.score_mlp.2.bias": torch.zeros(2)})
     assert "score_mlp.2.bias" in refused(folder)
+
+
+def test_a_giant_is_refused_by_the_shapes_of_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    edit(folder, text_dim=10**6, model={"hidden_dim": 16384, "num_layers": 64, "zero_preserving": True})
+    made_on: list[torch.device] = []
+    init = QueryConditionedGNN.__init__
+
+    def watched(self: QueryConditionedGNN, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        made_on.extend({parameter.device for parameter in self.parameters()})
+
+    monkeypatch.setattr(QueryConditionedGNN, "__init__", watched)
+    assert "is missing" in refused(folder)
+    assert made_on == [torch.device("meta")]
+
+
+def test_numbers_that_are_no_weights_are_refused_and_halves_are_read(folder: Path):
+    tensors = load_file(folder / WEIGHTS)
+    name = "gnn.score_mlp.2.bias"
+    rewrite(folder, tensors | {name: torch.full((1,), torch.nan)})
+    assert f"{name} holds NaN" in refused(folder)
+    rewrite(folder, tensors | {name: torch.ones(1, dtype=torch.int8)})
+    assert f"{name} holds torch.int8" in refused(folder)
+    rewrite(folder, {key: value.half() for key, value in tensors.items()})
+    loaded = load_checkpoint(folder).gnn.state_dict()
+    assert all(torch.equal(value, tensors[f"gnn.{key}"].half().float()) for key, value in loaded.items())
 
 
 def test_weights_that_belong_to_no_part_are_refused(folder: Path):
@@ -340,33 +378,3 @@ def test_another_type_makes_a_copy_and_leaves_the_checkpoint_as_it_was(folder: P
         assert {parameter.dtype for part in parts for parameter in part.parameters()} == {dtype}
     assert all(map(torch.equal, outputs(original), before))
     assert original.in_dtype(torch.float32) is original
-
-
-def test_the_hubs_mixin_saves_and_loads_what_save_does(tmp_path: Path) -> None:
-    original = made(selector=True)
-    original.save_pretrained(tmp_path / "hub")
-    loaded = Checkpoint.from_pretrained(tmp_path / "hub")
-    assert loaded.info == original.info and loaded.sha256
-    assert all(map(torch.equal, outputs(loaded), outputs(original)))
-    assert "| Phase |" in (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
-
-
-def test_a_card_that_was_written_by_hand_stays(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("by hand", encoding="utf-8")
-    made().save_pretrained(tmp_path)
-    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "by hand"
-
-
-def test_a_push_uploads_weights_config_and_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: dict[str, Any] = {}
-
-    def upload(self: Any, *, repo_id: str, folder_path: Path, **rest: Any) -> str:
-        sent.update(repo_id=repo_id, files=sorted(path.name for path in Path(folder_path).iterdir()))
-        return "url"
-
-    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi.upload_folder", upload)
-    monkeypatch.setattr(
-        "huggingface_hub.hub_mixin.HfApi.create_repo", lambda self, repo_id, **_: SimpleNamespace(repo_id=repo_id)
-    )
-    made().push_to_hub("owner/model")
-    assert sent == {"repo_id": "owner/model", "files": ["README.md", CONFIG, WEIGHTS]}

@@ -42,16 +42,33 @@ def test_a_released_file_that_was_altered_is_refused(tmp_path: Path, change: str
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(InputError, match=f"{change}.*manifest.yaml.*copy it again"):
         load_checkpoint(path.parent)
-    (tmp_path / "checkpoints" / "manifest.yaml").write_text("gfm-first: {sha256: {}}\n", encoding="utf-8")
+    (tmp_path / "checkpoints" / "manifest.yaml").write_text("other: {sha256: {}}\n", encoding="utf-8")
     if change == "README.md":
         load_checkpoint(path.parent)
 
 
 @pytest.mark.parametrize(
-    "text", ["[1]", "gfm-first: 3", "gfm-first: {sha256: [1]}", "gfm-first: {sha256: null}", "a: ["]
+    "text",
+    [
+        "[1]",
+        "gfm-first: 3",
+        "gfm-first: {}",
+        "gfm-first: {sha265: {}}",
+        "gfm-first: {sha256: [1]}",
+        "gfm-first: {sha256: null}",
+        "gfm-first: {sha256: {5: abc}}",
+        "gfm-first: {sha256: {README.md: abc}}",
+        "gfm-first: {sha256: {../x: abc, config.json: a, model.safetensors: b}}",
+        "a: [",
+        "gfm-first: 2024-99-99",
+        "[" * 20000,
+        None,
+    ],
 )
-def test_a_manifest_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+def test_a_manifest_that_is_none_is_named(tmp_path: Path, text: str | None) -> None:
     shutil.copytree(FOLDER, tmp_path / "checkpoints")
-    (tmp_path / "checkpoints" / "manifest.yaml").write_text(text, encoding="utf-8")
+    path = tmp_path / "checkpoints" / "manifest.yaml"
+    path.unlink()
+    path.mkdir() if text is None else path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"manifest\.yaml' is no manifest of checkpoints"):
         load_checkpoint(tmp_path / "checkpoints" / "gfm-first")
