@@ -9,7 +9,7 @@ import lightning as L
 
 from finetune.data import QuestionCorpus, load_corpus, question_batches
 from finetune.module import GNNModule, SelectorModule
-from gfm.checkpoint import Checkpoint, load_checkpoint
+from gfm.checkpoint import Checkpoint, CheckpointInfo, load_checkpoint
 from gfm.config import FinetuneConfig
 from gfm.config_files import save_config
 from gfm.errors import InputError
@@ -39,7 +39,7 @@ def run(cfg: FinetuneConfig) -> Path:
         seed_weighting=linking.seed_weighting,
         parent=checkpoint.sha256,
         data_fingerprint=content_fingerprint(corpus.fingerprint for corpus in corpora),
-        training=checkpoint.info.training | _facts(cfg, corpora),
+        training=_facts(cfg, corpora, checkpoint.info),
     )
     if cfg.unfreeze == "gnn":
         batches = question_batches(sizes, cfg.batch_size, cfg.seed)
@@ -52,8 +52,10 @@ def run(cfg: FinetuneConfig) -> Path:
     return Checkpoint(gnn, selector, replace(info, phase="selector", entity_votes="gate")).save(out / "checkpoint")
 
 
-def _facts(cfg: FinetuneConfig, corpora: list[QuestionCorpus]) -> dict[str, object]:
+def _facts(cfg: FinetuneConfig, corpora: list[QuestionCorpus], parent: CheckpointInfo) -> dict[str, object]:
+    """Of the parent's facts only its graphs: its steps and metrics are those of other weights."""
     return {
+        "graphs": parent.training.get("graphs", []),
         "questions": {corpus.questions: len(loaded.gold) for corpus, loaded in zip(cfg.corpora, corpora, strict=True)},
         "finetune_steps": cfg.trainer.max_steps if cfg.unfreeze == "gnn" else 0,
         "selector_steps": cfg.selector.max_steps,

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 from gfm.errors import InputError
 
+MAX_SEED = 2**32 - 1
+ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
+# 16-true has no room for the sums over all entities; the propagation kernels know no 64.
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true")
 STRATEGIES = ("auto", "ddp", "fsdp", "deepspeed_stage_2", "deepspeed_stage_3")
 
 
@@ -59,8 +63,8 @@ class OptimizerConfig:
     warmup_steps: int = 100
 
     def __post_init__(self) -> None:
-        _within("optimizer.lr", self.lr, 0)
-        _within("optimizer.weight_decay", self.weight_decay, 0)
+        _within("optimizer.lr", self.lr, 0, 100)
+        _within("optimizer.weight_decay", self.weight_decay, 0, 100)
         _within("optimizer.warmup_steps", self.warmup_steps, 0)
 
 
@@ -94,6 +98,10 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         _one_of("trainer.logger", self.logger, "csv", "wandb", "none")
         _one_of("trainer.strategy", self.strategy, *STRATEGIES)
+        _one_of("trainer.accelerator", self.accelerator, *ACCELERATORS)
+        _one_of("trainer.precision", self.precision, *PRECISIONS)
+        if self.max_minutes is not None:
+            _within("trainer.max_minutes", self.max_minutes, 1e-4, 1e7)
         for name in ("max_steps", "devices", "num_nodes", "accumulate", "log_every"):
             _within(f"trainer.{name}", getattr(self, name), 1)
         for name in ("gradient_clip", "save_every", "validate_every", "patience"):
@@ -117,7 +125,7 @@ class GraphConfig:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        _within("graphs.weight", self.weight, 0)
+        _within("graphs.weight", self.weight, 0, 1e9)
 
 
 @dataclass
@@ -162,7 +170,7 @@ class PretrainConfig:
     validate_triples: int = 200  # of each graph's valid.tsv
 
     def __post_init__(self) -> None:
-        _within("seed", self.seed, 0)
+        _within("seed", self.seed, 0, MAX_SEED)
         _within("phase", self.phase, 1, 2)
         if self.phase == 2 and self.checkpoint is None:
             raise InputError("config key 'phase' is 2 without a checkpoint; name Phase I's with checkpoint=FOLDER")
@@ -271,7 +279,10 @@ class CorpusConfig:
 
 @dataclass
 class FinetuneConfig:
-    """Question fine-tuning: first the GNN (`unfreeze: gnn`), then the selector on the frozen GNN."""
+    """Question fine-tuning: first the GNN (`unfreeze: gnn`), then the selector on the frozen GNN.
+
+    It takes minutes and writes no state to go on from: `trainer.save_every` is for pretraining.
+    """
 
     checkpoint: str = "???"
     out: str = "outputs/finetune"
@@ -287,8 +298,14 @@ class FinetuneConfig:
     trainer: TrainerConfig = field(default_factory=lambda: TrainerConfig(max_steps=120))
 
     def __post_init__(self) -> None:
+        _within("seed", self.seed, 0, MAX_SEED - 1)  # the selector's batches have the next
         _one_of("unfreeze", self.unfreeze, "gnn", "none")
         _within("batch_size", self.batch_size, 1)
+        for name in ("validate_every", "patience"):
+            if getattr(self.trainer, name):
+                raise InputError(f"config key 'trainer.{name}' is for pretraining; fine-tuning has no validation")
+        if self.trainer.world_size > 1 or self.trainer.strategy != "auto":
+            raise InputError("fine-tuning runs on one device; leave trainer.devices, num_nodes and strategy out")
 
 
 @dataclass
@@ -310,8 +327,8 @@ class InferenceConfig:
 
 
 def _within(key: str, value: float, low: float, high: float = math.inf) -> None:
-    if not low <= value <= high:  # also refuses NaN
-        bounds = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+    if not (low <= value <= high and math.isfinite(value)):  # also refuses NaN
+        bounds = f"at least {low:g} and finite" if high == math.inf else f"between {low:g} and {high:g}"
         raise InputError(f"config key {key!r} is {value}; it must be {bounds}")
 
 

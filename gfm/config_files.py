@@ -35,7 +35,9 @@ def load_config(path: str | Path | None, overrides: Sequence[str], schema: type[
         if missing:
             raise InputError(f"config key {missing[0]!r} has no value; give it as {missing[0]}=... or in the YAML")
         built: Any = OmegaConf.to_object(config)
-    except OmegaConfBaseException as error:
+    except InputError:
+        raise
+    except (OmegaConfBaseException, TypeError, ValueError) as error:
         raise InputError(f"config: {_first_line(error)}; see {schema.__name__} in gfm/config.py") from error
     assert isinstance(built, schema)
     return built
@@ -44,7 +46,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str], schema: type[
 def save_config(config: Any, path: str | Path) -> None:
     """Writes the resolved config as YAML, so that every result says how it was made.
 
-    Whole or not at all: a run that goes on compares its settings with this file.
+    Whole or not at all.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,14 +55,9 @@ def save_config(config: Any, path: str | Path) -> None:
     os.replace(temporary, path)
 
 
-def changed_keys(config: Any, path: Path) -> list[str]:
-    """Dotted keys in which a config differs from the one saved in `path`; none where there is no file."""
-    if not path.is_file():
-        return []
-    now, then = (
-        _flat(OmegaConf.create(OmegaConf.to_container(c))) for c in (OmegaConf.structured(config), OmegaConf.load(path))
-    )
-    return sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
+def flat_settings(config: Any) -> dict[str, Any]:
+    """All settings of a config by dotted key."""
+    return _flat(OmegaConf.create(OmegaConf.to_container(OmegaConf.structured(config))))
 
 
 def _flat(config: Any, prefix: str = "") -> dict[str, Any]:

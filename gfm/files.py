@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
+
+SUMS = "SHA256SUMS"
 
 
 def sha256(path: Path) -> str:
@@ -31,6 +34,42 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def seal(folder: Path) -> None:
+    """Lists the sha256 of every file of a folder in it, as `sha256sum` does, and waits until all is on the disk."""
+    files = sorted(path for path in folder.iterdir() if path.name != SUMS)
+    for path in files:
+        flush(path)
+    text = "".join(f"{sha256(path)}  {path.name}\n" for path in files)
+    (folder / SUMS).write_text(text, encoding="utf-8")
+    flush(folder / SUMS)
+    flush(folder)
+
+
+def is_sealed(folder: Path) -> bool:
+    """Whether a folder holds exactly the files that `seal` listed, unchanged."""
+    try:
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+        listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+        return listed == {path.name: sha256(path) for path in folder.iterdir() if path.name != SUMS}
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def remove(path: Path) -> None:
+    """Removes a file or a whole folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def replace_folder(partial: Path, folder: Path) -> None:
+    """Puts a sealed folder under its name; killed in between, nothing is there rather than half of it."""
+    remove(folder)
+    os.replace(partial, folder)
+    flush(folder.parent)
 
 
 def cache_folder(name: str) -> Path:

@@ -12,22 +12,26 @@ from torch import Tensor
 
 from gfm.config import GraphConfig
 from gfm.errors import InputError
-from gfm.files import cache_folder, sha256
+from gfm.files import cache_folder, content_fingerprint, sha256
 from gfm.kg.graph import KnowledgeGraph
 from gfm.kg.readers import read_rows, read_triples
 from gfm.text.encoder import TextEncoder
 from gfm.training.graph_store import FORMAT, StoredGraph, store_graph
 from gfm.training.graphs import CompletionGraph
+from gfm.types import INVERSE_TEXT
 
 SPLITS = ("train", "valid", "test")
 DOMAINS = "entity_domains.tsv"
 
 
-def prepare_graph(cfg: GraphConfig, encoder: TextEncoder, with_names: bool) -> StoredGraph:
+def prepare_graph(
+    cfg: GraphConfig, encoder: TextEncoder, with_names: bool, inverse_text: str = INVERSE_TEXT
+) -> StoredGraph:
     """Turns a folder with `train.tsv`, `valid.tsv` and `test.tsv` into arrays, or finds those made before.
 
     `with_names` embeds the entity names too, for Phase II: of each domain the sum of its names' embeddings is kept. A
     graph's domain is the config's; `entity_domains.tsv` in its folder (entity, tab, domain) gives some entities others.
+    `inverse_text` stands before a relation's name where its inverse is embedded.
 
     Raises:
         InputError: no train.tsv, an empty one, or an unknown entity in `entity_domains.tsv`.
@@ -38,11 +42,11 @@ def prepare_graph(cfg: GraphConfig, encoder: TextEncoder, with_names: bool) -> S
             f"graph folder {cfg.path!r} has no train.tsv; give a folder with train.tsv, valid.tsv, test.tsv"
         )
     files = [path for name in SPLITS if (path := folder / f"{name}.tsv").is_file()]
-    hashes = {path.stem: sha256(path) for path in files}
-    key = [str(FORMAT), encoder.fingerprint, *(f"{split} {digest}" for split, digest in hashes.items())]
+    content = [f"{path.stem} {sha256(path)}" for path in files]
     if with_names:
         domains = folder / DOMAINS
-        key += ["names", cfg.domain, sha256(domains) if domains.is_file() else ""]
+        content += ["names", _domain(cfg), sha256(domains) if domains.is_file() else ""]
+    key = [str(FORMAT), encoder.fingerprint, str(encoder.dtype), inverse_text, *content]
     name = hashlib.sha256("\n".join(key).encode()).hexdigest()[:32]
 
     def make() -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -51,11 +55,11 @@ def prepare_graph(cfg: GraphConfig, encoder: TextEncoder, with_names: bool) -> S
         arrays = {split: _renumbered(graph, whole) for split, graph in splits.items()}
         if not len(arrays["train"]):
             raise InputError(f"{str(folder / 'train.tsv')!r} holds no triple; there is nothing to train on")
-        arrays["relation_embeddings"] = encoder.encode(whole.relation_texts(), progress=sys.stderr.isatty())
+        arrays["relation_embeddings"] = encoder.encode(whole.relation_texts(inverse_text), progress=sys.stderr.isatty())
         facts: dict[str, Any] = {
             "entities": whole.num_entities,
             "relations": whole.num_relations,
-            "train_sha256": hashes["train"],
+            "fingerprint": content_fingerprint(content),
         }
         if with_names:
             facts["domains"], more = _domains(whole, cfg, encoder)
@@ -117,7 +121,7 @@ def domain_means(graphs: list[StoredGraph]) -> tuple[list[str], Tensor]:
 
 def _domains(whole: KnowledgeGraph, cfg: GraphConfig, encoder: TextEncoder) -> tuple[list[str], dict[str, Tensor]]:
     """The graph's domains, every entity's number among them, and the sum of each one's name embeddings."""
-    of_entity = [cfg.domain or cfg.name or Path(cfg.path).name] * whole.num_entities
+    of_entity = [_domain(cfg)] * whole.num_entities
     path = Path(cfg.path) / DOMAINS
     if path.is_file():
         for line, (entity, domain) in read_rows(path, ("entity", "domain")):
@@ -130,6 +134,10 @@ def _domains(whole: KnowledgeGraph, cfg: GraphConfig, encoder: TextEncoder) -> t
     embedded = encoder.encode(whole.entity_names, progress=sys.stderr.isatty())
     total = embedded.new_zeros(len(names), embedded.size(1)).index_add_(0, number, embedded)
     return names, {"entity_domain": number, "domain_sum": total}
+
+
+def _domain(cfg: GraphConfig) -> str:
+    return cfg.domain or cfg.name or Path(cfg.path).name
 
 
 def _renumbered(graph: KnowledgeGraph, whole: KnowledgeGraph) -> Tensor:

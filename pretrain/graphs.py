@@ -13,6 +13,7 @@ from gfm.text.encoder import TextEncoder
 from gfm.training.graph_store import GraphStore
 from gfm.training.prototypes import DomainPrototypes
 from gfm.training.sampling import CompletionSampler
+from gfm.types import INVERSE_TEXT
 from pretrain.data import domain_means, open_graph, prepare_graph
 
 
@@ -25,7 +26,7 @@ class RunGraphs(NamedTuple):
         ranked: numbers of the graphs that have triples to rank.
         sampler: batches of the training graphs.
         prototypes: of their domains, in Phase II.
-        data_fingerprint: of the triples that train.
+        data_fingerprint: of the files of the training graphs.
     """
 
     store: GraphStore
@@ -41,7 +42,9 @@ class RunGraphs(NamedTuple):
         return [number for number in self.ranked if number < len(self.sampler.sizes)]
 
 
-def open_graphs(cfg: PretrainConfig, encoder: TextEncoder, hidden_dim: int) -> RunGraphs:
+def open_graphs(
+    cfg: PretrainConfig, encoder: TextEncoder, hidden_dim: int, inverse_text: str = INVERSE_TEXT
+) -> RunGraphs:
     """Prepares all graphs of a run, or finds them prepared, and says how they are used.
 
     Raises:
@@ -55,7 +58,12 @@ def open_graphs(cfg: PretrainConfig, encoder: TextEncoder, hidden_dim: int) -> R
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         raise InputError(f"two graphs are called {twice.partition('/')[2]!r}; give one of them another name")
-    stored = [prepare_graph(graph, encoder, with_names=cfg.phase == 2) for graph in configs]
+    # Only training needs the domains of names.
+    named = [cfg.phase == 2 and number < len(cfg.graphs) for number in range(len(configs))]
+    stored = [
+        prepare_graph(graph, encoder, with_names, inverse_text)
+        for graph, with_names in zip(configs, named, strict=True)
+    ]
     training = stored[: len(cfg.graphs)]
     numbers = prototypes = None
     if cfg.phase == 2:
@@ -70,7 +78,6 @@ def open_graphs(cfg: PretrainConfig, encoder: TextEncoder, hidden_dim: int) -> R
         raise InputError("every graph has weight 0, so none is trained on; give one a positive weight")
     limits = [cfg.validate_triples] * len(cfg.graphs) + [None] * len(cfg.evaluate)
     openers = [
-        # Only training needs domains, and a graph that is ranked may be of another one.
         partial(open_graph, one, label, split, limit, numbers if number < len(training) else None)
         for number, (one, label, split, limit) in enumerate(zip(stored, labels, splits, limits, strict=True))
     ]
@@ -82,7 +89,7 @@ def open_graphs(cfg: PretrainConfig, encoder: TextEncoder, hidden_dim: int) -> R
     sizes = [len(graph.array("train")) for graph in training]
     weights = [graph.weight for graph in cfg.graphs]
     sampler = CompletionSampler(sizes, weights, cfg.batch_size, cfg.graph_temperature, cfg.seed)
-    data = content_fingerprint(graph.facts["train_sha256"] for graph in training)
+    data = content_fingerprint(graph.facts["fingerprint"] for graph in training)
     return RunGraphs(GraphStore(openers, limit=cfg.graphs_in_memory), labels, ranked, sampler, prototypes, data)
 
 

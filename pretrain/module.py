@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.strategies import FSDPStrategy
 from torch import Tensor
 
 from gfm.config import PretrainConfig
@@ -18,7 +19,7 @@ from gfm.training.graph_store import GraphStore
 from gfm.training.prototypes import DomainPrototypes
 from gfm.training.sampling import Batch, CompletionSampler, query_generators
 from gfm.training.steps import completion_step
-from gfm.training.trainer import make_optimizer
+from gfm.training.trainer import make_optimizer, states_are_ours
 
 
 class PretrainModule(L.LightningModule):
@@ -60,9 +61,23 @@ class PretrainModule(L.LightningModule):
         return loss
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Logs the gradient's norm, before it is clipped."""
+        """Logs the gradient's norm, before it is clipped; sharding engines hold only parts of it."""
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
-        self.log("train/grad_norm", torch.nn.utils.get_total_norm(gradients))
+        if states_are_ours(self.cfg.trainer):
+            self.log("train/grad_norm", torch.nn.utils.get_total_norm(gradients))
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips by norm; fully sharded gradients only by their engine, which knows all parts."""
+        if isinstance(self.trainer.strategy, FSDPStrategy):
+            if gradient_clip_val:
+                self.trainer.strategy.model.clip_grad_norm_(gradient_clip_val)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def validation_step(self, number: int, batch_idx: int) -> None:
         """Ranks this rank's part of one graph's held-out triples."""
@@ -74,11 +89,15 @@ class PretrainModule(L.LightningModule):
     def on_validation_epoch_end(self) -> None:
         """Logs every graph, and the mean over those that train, by which a run may stop early."""
         values = {f"{label}/{key}": m[key] for label, m in self.metrics.items() for key in ("mrr", "hits@10")}
-        shared = {"batch_size": 1, "sync_dist": self.trainer.world_size > 1}  # equal on all ranks as it is
-        self.log_dict(values, **shared)
         own = [m["mrr"] for label, m in self.metrics.items() if label.startswith("val/")]
         if own:
-            self.log("val/mrr", sum(own) / len(own), prog_bar=True, **shared)
+            values["val/mrr"] = sum(own) / len(own)
+        if self.trainer.state.fn == "fit":
+            self.log_dict(values, batch_size=1, sync_dist=self.trainer.world_size > 1)  # equal on all ranks as it is
+        else:  # the last ranking, also of a run that had nothing left to train: always under the same step
+            for logger in self.trainer.loggers:
+                logger.log_metrics(values, step=self.trainer.global_step)
+                logger.save()
 
     def configure_optimizers(self) -> Any:
         """AdamW over all parameters."""

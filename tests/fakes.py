@@ -15,6 +15,7 @@ class HashEncoder:
     def __init__(self, dim: int = 16, name: str = "hash") -> None:
         self.name = name
         self.dim = dim
+        self.dtype = "float32"
         self.fingerprint = hashlib.sha256(f"{name}/{dim}".encode()).hexdigest()[:16]
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> Tensor:

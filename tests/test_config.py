@@ -130,7 +130,7 @@ def test_a_value_of_the_wrong_type_is_refused(override: str):
 @pytest.mark.parametrize(
     ("override", "bounds"),
     [
-        ("model.hidden_dim=0", "at least 1"),
+        ("model.hidden_dim=0", "between 1 and 16384"),
         ("loss.alpha_bce=1.01", "between 0 and 1"),
         ("loss.alpha_bce=-0.01", "between 0 and 1"),
         ("loss.alpha_bce=.nan", "between 0 and 1"),
@@ -138,7 +138,17 @@ def test_a_value_of_the_wrong_type_is_refused(override: str):
         ("trainer.max_steps=0", "at least 1"),
         ("batch_size=0", "at least 1"),
         ("graph_temperature=0", "at least 0.01"),
-        ("graphs=[{path: a, weight: -1}]", "at least 0"),
+        ("graphs=[{path: a, weight: -1}]", "between 0 and"),
+        ("graph_temperature=.inf", "and finite"),
+        ("seed=4294967296", "between 0 and"),
+        ("trainer.max_minutes=.inf", "between"),
+        ("trainer.max_minutes=0", "between"),
+        ("optimizer.lr=1e38", "between 0 and 100"),
+        ("optimizer.weight_decay=.inf", "between 0 and 100"),
+        ("trainer.precision=16-true", "use 32-true or"),
+        ("trainer.precision=transformer-engine", "use 32-true or"),
+        ("trainer.accelerator=tpu", "use auto or"),
+        ("model.num_layers=65", "between 1 and 64"),
     ],
 )
 def test_a_value_outside_its_range_is_refused(override: str, bounds: str):
@@ -320,7 +330,7 @@ def test_help_says_what_the_stage_does(capsys: pytest.CaptureFixture[str]):
 
 def test_a_negative_seed_is_refused():
     # numpy's and Lightning's generators take none.
-    assert "config key 'seed' is -3; it must be at least 0" in refused(None, "seed=-3")
+    assert "config key 'seed' is -3; it must be between 0 and 4.29497e+09" in refused(None, "seed=-3")
 
 
 def test_a_save_that_fails_leaves_the_earlier_config_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

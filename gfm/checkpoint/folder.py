@@ -89,6 +89,22 @@ class Checkpoint(ModelHubMixin, library_name="gfm", tags=["knowledge-graph", "re
         os.replace(waiting, folder / WEIGHTS)
         flush(folder)
 
+    @classmethod
+    def of_gnn(cls, weights: Mapping[str, Tensor], info: CheckpointInfo) -> Checkpoint:
+        """A checkpoint without a selector from the GNN's weights by name.
+
+        Raises:
+            InputError: weights that are no finite numbers, or not those of such a model.
+        """
+        try:
+            gnn, _ = modules_from(info, False, {f"gnn.{name}": tensor for name, tensor in weights.items()})
+        except ValueError as error:
+            raise InputError(
+                f"the trained weights make no checkpoint: {error}; if training left the finite numbers, lower "
+                "optimizer.lr or trainer.gradient_clip"
+            ) from error
+        return cls(gnn, None, info)
+
     def in_dtype(self, dtype: torch.dtype) -> Checkpoint:
         """The same model computing in `dtype`; a copy where that is not the type its weights have."""
         if self.gnn.question_projection.weight.dtype == dtype:

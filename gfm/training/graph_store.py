@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import tempfile
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,11 +17,13 @@ from filelock import FileLock
 from torch import Tensor
 
 from gfm.errors import InputError
-from gfm.files import flush
+from gfm.files import is_sealed, remove, replace_folder, seal
 from gfm.training.graphs import CompletionGraph
 
-FORMAT = 2
+FORMAT = 3
 _FACTS = "graph.json"
+AHEAD = 2
+"""Graphs beyond those in use: the next batch's, and that of the batch that Lightning fetches before it is due."""
 
 
 class StoredGraph:
@@ -47,7 +48,9 @@ class StoredGraph:
 
 
 def store_graph(folder: Path, make: Callable[[], tuple[dict[str, Any], dict[str, Tensor]]]) -> StoredGraph:
-    """Opens the prepared graph in `folder`, which it makes at first; processes that want the same one wait.
+    """Opens the prepared graph in `folder`, which it makes at first, and anew where a file of it is damaged.
+
+    Processes that want the same one wait for the first.
 
     Args:
         folder: its name has to change with whatever the graph is made of.
@@ -65,18 +68,18 @@ def store_graph(folder: Path, make: Callable[[], tuple[dict[str, Any], dict[str,
             f"{str(folder.parent)!r} cannot hold prepared graphs ({error.strerror}); set GFM_CACHE to a folder that can"
         ) from error
     with FileLock(f"{folder}.lock"):
-        if not (folder / _FACTS).is_file():
+        if not is_sealed(folder):
+            if folder.exists():
+                warnings.warn(f"the prepared graph {str(folder)!r} is damaged and is made anew", stacklevel=2)
             partial = folder.with_name(f"{folder.name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
+            remove(partial)
             partial.mkdir()
             facts, arrays = make()
             for name, array in arrays.items():
                 np.save(partial / f"{name}.npy", array.cpu().numpy(), allow_pickle=False)
-                flush(partial / f"{name}.npy")
             (partial / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
-            flush(partial / _FACTS)
-            os.replace(partial, folder)
-            flush(folder.parent)
+            seal(partial)
+            replace_folder(partial, folder)
     return StoredGraph(folder)
 
 
@@ -86,7 +89,7 @@ class GraphStore:
     Args:
         openers: one function for each graph, by number.
         device: where they go, once each time they are opened.
-        limit: graphs held at once, besides the one that is being read ahead; 0 holds all.
+        limit: graphs held at once, besides those that are read ahead; 0 holds all.
     """
 
     def __init__(
@@ -101,16 +104,17 @@ class GraphStore:
 
     def __getitem__(self, number: int) -> CompletionGraph:
         """The graph; waits where it is still being read."""
-        self.read_ahead(number)
-        self._held.move_to_end(number)
-        while self.limit and len(self._held) > self.limit + 1:
-            self._held.popitem(last=False)
+        if number not in self._held:
+            self.read_ahead(number)
         return self._held[number].result()
 
     def read_ahead(self, number: int) -> None:
-        """Begins to read a graph in the background, unless it is there."""
+        """Begins to read a graph in the background, unless it is there; those asked for longest ago make room."""
         if number not in self._held:
             self._held[number] = self._reader.submit(self._open, number)
+        self._held.move_to_end(number)
+        while self.limit and len(self._held) > self.limit + AHEAD:
+            self._held.popitem(last=False)
 
     def _open(self, number: int) -> CompletionGraph:
         graph = self.openers[number]().to(self.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -56,7 +56,8 @@ class CompletionGraph:
 
     def to(self, device: torch.device | str) -> CompletionGraph:
         """The same graph on another device."""
-        moved: dict[str, Any] = {name: part.to(device) for name, part in vars(self).items() if isinstance(part, Tensor)}
+        parts = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        moved: dict[str, Any] = {name: part.to(device) for name, part in parts.items() if isinstance(part, Tensor)}
         return replace(self, **moved)
 
     def prepare(self) -> None:

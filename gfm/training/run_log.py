@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,29 @@ def continue_log(logger: CSVLogger, aside: Path, run: SavedRun | None, log_every
     if path.is_file() and not aside.is_file():
         os.replace(path, aside)
     path.unlink(missing_ok=True)  # of a continuation that was killed here
-    rows: list[dict[str, Any]] = []
-    if aside.is_file():
-        with aside.open(encoding="utf-8", newline="") as file:
-            rows = [{k: v for k, v in row.items() if v} for row in csv.DictReader(file) if int(row["step"]) < run.step]
+    rows, torn = _rows(aside, run.step) if aside.is_file() else ([], 0)
     # The state is written a moment before the row of its own step.
     if run.metrics and run.step % log_every == 0 and not any(_is_of(row, run) for row in rows):
         rows.append({**run.metrics, "epoch": 0, "step": run.step - 1})
     logger.experiment.metrics.extend(rows)
     logger.save()
+    if torn:
+        kept = aside.with_name("metrics.torn.csv")
+        os.replace(aside, kept)
+        warnings.warn(
+            f"{torn} rows of {str(path)!r} do not read and are left out; {str(kept)!r} has them", stacklevel=2
+        )
     aside.unlink(missing_ok=True)
+
+
+def _rows(path: Path, before: int) -> tuple[list[dict[str, Any]], int]:
+    """The rows of steps before one, and how many rows do not read, as a full disk leaves them."""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        table = csv.DictReader(file)
+        found = [dict(row) for row in table]
+    whole = [row for row in found if None not in row and None not in row.values() and row.get("step", "").isdigit()]
+    rows = [{key: value for key, value in row.items() if value} for row in whole if int(row["step"]) < before]
+    return rows, len(found) - len(whole)
 
 
 def _is_of(row: dict[str, Any], run: SavedRun) -> bool:

@@ -39,13 +39,13 @@ def phase_two_loss(
     cfg: PrototypeConfig,
     generators: Sequence[torch.Generator] | None = None,
 ) -> tuple[Tensor, Metrics]:
-    """`α₂ L_proto + α₃ L_IGC` (Eq. 7, 8); a query's domain is that of the entity it starts at."""
-    direction = prototypes()
+    """`α₂ L_proto + α₃ L_IGC` (Eq. 7, 8); a query's domain is that of the entity it starts at, in both terms."""
+    direction, domain = prototypes(), entity_domain[queries.entity]
     at_answers = states.at(queries.answer, torch.arange(len(logits), device=logits.device))
     similarity = cosine_to_each(at_answers.to(direction.dtype), direction)
-    proto = losses.prototype_loss(similarity, entity_domain[queries.answer], cfg.temperature)
+    proto = losses.prototype_loss(similarity, domain, cfg.temperature)
     random = draw_rows(lambda g: torch.randn(direction.size(1), generator=g), len(logits), generators)
-    pair = torch.stack([direction[entity_domain[queries.entity]], random.to(direction)])
+    pair = torch.stack([direction[domain], random.to(direction)])
     to_prototype, to_random = cosines_of_all(states, pair)
     gain, kl_proto, kl_random = losses.information_gain_loss(logits, to_prototype, to_random, cfg.temperature)
     metrics = {"proto": proto.detach(), "igc": gain.detach(), "kl_proto": kl_proto, "kl_random": kl_random}
@@ -95,7 +95,8 @@ def completion_step(
     queries = both_directions(triples if own is None else triples[own], graph.num_relations)
     question = graph.relation_embeddings[queries.edge_type]
     states = gnn.propagate(question, graph.relation_embeddings, queries.seeds(), edges)
-    logits = gnn.logits(states, question)
+    # Under mixed precision the score is of half width: sums over all entities need more.
+    logits = gnn.logits(states, question).float()
     positives = torch.zeros_like(logits, dtype=torch.bool)
     positives.scatter_(1, queries.answer.unsqueeze(1), True)
     negatives = sample_negatives(~graph.known_answers(queries), cfg.num_negatives, generators)

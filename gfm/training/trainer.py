@@ -15,47 +15,24 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import EarlyStopping, TQDMProgressBar
+from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.strategies import DDPStrategy
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from gfm.config import OptimizerConfig, TrainerConfig
 from gfm.errors import InputError
-from gfm.training.run_state import SafeCheckpointIO, SaveState
+from gfm.training.run_state import SafeCheckpointIO, SaveState, StopEarly
 from gfm.training.tracking import make_logger
 
 DEEPSPEED = ("deepspeed_stage_2", "deepspeed_stage_3")
 _EXPECTED = (
     ".*does not have many workers.*",
     ".*have no `val_dataloader`.*",
-    ".*`IterableDataset` has `__len__` defined.*",
     ".*isinstance\\(treespec, LeafSpec\\).*",
 )
-
-
-class Stream(IterableDataset[Any]):
-    """Batches from an iterator, as they come: what Lightning wants to see of an endless stream."""
-
-    def __init__(self, batches: Iterable[Any]) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.batches)
-
-
-class Listed(Dataset[Any]):
-    """What to validate on, one after the other."""
-
-    def __init__(self, items: Sequence[Any]) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, number: int) -> Any:
-        return self.items[number]
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], cfg: OptimizerConfig, max_steps: int) -> dict[str, Any]:
@@ -73,27 +50,27 @@ def make_optimizer(parameters: Iterable[nn.Parameter], cfg: OptimizerConfig, max
 
 
 def make_trainer(
-    cfg: TrainerConfig, out: str | Path, name: str = "logs", *, logger: Logger | None = None, monitor: str = ""
+    cfg: TrainerConfig,
+    out: str | Path,
+    name: str = "logs",
+    *,
+    logger: Logger | None = None,
+    callbacks: Sequence[L.Callback] = (),
 ) -> L.Trainer:
     """A Lightning trainer that stops at `cfg.max_steps` or `cfg.max_minutes`.
 
     Args:
         cfg: settings.
         out: folder of the run.
-        name: CSV logs go to `out/name`, states of the run to `out/state`.
+        name: CSV logs go to `out/name`.
         logger: instead of the one that `cfg` asks for.
-        monitor: the metric by whose rise `cfg.patience` counts, and by which nothing is saved without.
+        callbacks: what else happens along the way, such as `run_state_callbacks`.
 
     Raises:
         InputError: settings that Lightning refuses, or an engine that this machine cannot run.
     """
     # Hardware lists and advertisements; warnings still show.
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
-    callbacks: list[L.Callback] = [TQDMProgressBar(refresh_rate=10)] if cfg.progress else []
-    if monitor and cfg.save_every and states_are_ours(cfg):
-        callbacks.append(SaveState(Path(out) / "state", cfg.save_every))
-    if monitor and cfg.patience:
-        callbacks.append(EarlyStopping(monitor, mode="max", patience=cfg.patience, check_on_train_epoch_end=False))
     try:
         return L.Trainer(
             accelerator=cfg.accelerator,
@@ -111,14 +88,33 @@ def make_trainer(
             num_sanity_val_steps=0,
             logger=logger or make_logger(cfg, Path(out), name) or False,
             log_every_n_steps=cfg.log_every,
-            callbacks=callbacks,
+            callbacks=[*([TQDMProgressBar(refresh_rate=10)] if cfg.progress else []), *callbacks],
             enable_progress_bar=cfg.progress,
-            enable_checkpointing=False,
+            enable_checkpointing=any(isinstance(callback, SaveState) for callback in callbacks),
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
-    except (ValueError, MisconfigurationException) as error:
-        raise InputError(f"trainer settings: {error}") from error
+    except (ValueError, ImportError, MisconfigurationException) as error:
+        raise InputError(f"trainer.accelerator, devices or precision do not fit this machine: {error}") from error
+
+
+def run_state_callbacks(
+    cfg: TrainerConfig, out: str | Path, monitor: str, identity: dict[str, Any]
+) -> list[L.Callback]:
+    """What writes the run's state to `out/state`, and what stops it after `cfg.patience` validations without a rise.
+
+    Args:
+        cfg: settings.
+        out: folder of the run.
+        monitor: the metric that has to rise.
+        identity: of the run, kept in every state.
+    """
+    callbacks: list[L.Callback] = []
+    if cfg.patience:
+        callbacks.append(StopEarly(monitor, mode="max", patience=cfg.patience, check_on_train_epoch_end=False))
+    if cfg.save_every and states_are_ours(cfg):
+        callbacks.append(SaveState(Path(out) / "state", cfg.save_every, identity))
+    return callbacks
 
 
 def states_are_ours(cfg: TrainerConfig) -> bool:
@@ -140,11 +136,28 @@ def _strategy(cfg: TrainerConfig) -> Any:
             raise InputError(
                 f"trainer.strategy is {cfg.strategy!r}; pip install deepspeed, or use trainer.strategy=ddp"
             )
-        from lightning.pytorch.strategies import DeepSpeedStrategy
-
         stage = cfg.strategy.removeprefix("deepspeed_")
-        return DeepSpeedStrategy(config=cfg.deepspeed_config or f"configs/deepspeed/{stage}.json")
+        shipped = Path(__file__).parents[2] / "configs" / "deepspeed" / f"{stage}.json"
+        return DeepSpeedStrategy(config=cfg.deepspeed_config or str(shipped))
     return cfg.strategy
+
+
+def whole_weights(trainer: L.Trainer, module: nn.Module) -> dict[str, Tensor]:
+    """The module's weights in full on the CPU, also where an engine keeps a part of them on every device.
+
+    Every rank has to call this; with sharding engines only the first is given them.
+    """
+    strategy = trainer.strategy
+    if isinstance(strategy, FSDPStrategy):
+        state = strategy.lightning_module_state_dict()  # gathers: `state_dict_type` is "full" unless set
+        prefix = next(f"{name}." for name, part in trainer.lightning_module.named_children() if part is module)
+        return {name.removeprefix(prefix): tensor.cpu() for name, tensor in state.items() if name.startswith(prefix)}
+    if isinstance(strategy, DeepSpeedStrategy) and strategy.zero_stage_3:
+        import deepspeed
+
+        with deepspeed.zero.GatheredParameters(list(module.parameters())):
+            return {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
+    return {name: tensor.detach().cpu() for name, tensor in module.state_dict().items()}
 
 
 def fit(
@@ -156,23 +169,30 @@ def fit(
 ) -> None:
     """Runs the trainer over a stream of ready batches, from a saved state on where one is given.
 
-    Batches are drawn in the main process: they are index arithmetic over tensors already in memory, which worker
-    processes would only copy. Lightning's advice to add workers is therefore silenced, for this call alone.
+    Batches are drawn in the main process: they are index arithmetic over tensors already in memory.
+
+    Raises:
+        SystemExit: SIGTERM arrived; 143, as of any program that it ends.
+        KeyboardInterrupt: Ctrl-C.
     """
     with _without_advice():
-        trainer.fit(
-            module,
-            DataLoader(Stream(batches), batch_size=None, num_workers=0),
-            DataLoader(Listed(validation), batch_size=None) if validation else None,
-            ckpt_path=state,
-        )
+        try:
+            trainer.fit(module, batches, _one_by_one(validation) if validation else None, ckpt_path=state)
+        except SystemExit as stop:  # Lightning's own, with a code of success for SIGTERM
+            if isinstance(stop, SIGTERMException):
+                raise SystemExit(143) from None
+            raise KeyboardInterrupt from None
 
 
 def validate(trainer: L.Trainer, module: L.LightningModule, validation: Sequence[Any]) -> None:
     """Runs the module's validation over `validation` once, on every rank."""
     if validation:
         with _without_advice():
-            trainer.validate(module, DataLoader(Listed(validation), batch_size=None), verbose=False)
+            trainer.validate(module, _one_by_one(validation), verbose=False)
+
+
+def _one_by_one(items: Sequence[Any]) -> DataLoader[Any]:
+    return DataLoader(list(items), batch_size=None)  # type: ignore[arg-type]  # a list is a dataset
 
 
 @contextmanager

@@ -47,10 +47,10 @@ def test_a_load_during_a_save_gives_the_old_or_the_new_one_whole(
 
 
 def test_two_that_save_into_one_folder_leave_one_whole_checkpoint(tmp_path: Path) -> None:
+    models = [numbered(number) for number in range(12)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda number: numbered(number).save(tmp_path / "model"), range(12)))
-        for loaded in pool.map(lambda _: load_checkpoint(tmp_path / "model"), range(4)):
-            assert is_whole(loaded)
+        list(pool.map(lambda model: model.save(tmp_path / "model"), models))
+    assert is_whole(load_checkpoint(tmp_path / "model"))
 
 
 def test_the_hubs_mixin_killed_while_it_saves_leaves_the_old_checkpoint(

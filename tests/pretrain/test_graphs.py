@@ -108,3 +108,16 @@ def test_only_graphs_with_something_to_rank_are_ranked(tmp_path: Path) -> None:
     assert graphs.labels == ["val/a", "val/b", "test/c"]
     assert (graphs.ranked, graphs.ranked_in_training) == ([0, 2], [0])
     assert [graphs.store[number].name for number in range(3)] == graphs.labels
+
+
+def test_what_the_arrays_depend_on_decides_which_are_found(tmp_path: Path) -> None:
+    one, two = folder(tmp_path, "one"), folder(tmp_path, "two")
+    plain = prepare_graph(GraphConfig(str(one)), ENCODER, False)
+    assert prepare_graph(GraphConfig(str(two)), ENCODER, False).folder == plain.folder
+    half = HashEncoder()
+    half.dtype = "bfloat16"
+    assert prepare_graph(GraphConfig(str(one)), half, False).folder != plain.folder
+    other = prepare_graph(GraphConfig(str(one)), ENCODER, False, "inverse_")
+    assert torch.equal(other.array("relation_embeddings")[-1], ENCODER.encode(["inverse_s"])[0])
+    domains = [prepare_graph(GraphConfig(str(path)), ENCODER, True).facts["domains"] for path in (one, two)]
+    assert domains == [["one"], ["two"]]  # of equal files, by their folders' names

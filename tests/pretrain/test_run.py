@@ -86,7 +86,9 @@ def test_tiny_trains_validates_and_exports(monkeypatch: pytest.MonkeyPatch, tmp_
     assert all(float(row["train/grad_norm"]) > 0 for row in rows if row.get("train/grad_norm"))
     assert sorted(path.name for path in (out / "state").iterdir()) == ["step-000000010", "step-000000020"]
     config = json.loads((out / "checkpoint" / "config.json").read_text())
-    assert config["data_fingerprint"] == content_fingerprint([sha256(ROOT / "examples" / "graph" / "train.tsv")])
+    files = sorted((ROOT / "examples" / "graph").glob("*.tsv"))
+    of_graph = content_fingerprint(f"{path.stem} {sha256(path)}" for path in files)
+    assert config["data_fingerprint"] == content_fingerprint([of_graph])
     assert config["training"]["steps"] == 20 and config["training"]["peak_memory_gb"] > 0.05
 
 
@@ -121,7 +123,6 @@ def test_phase_two_continues_and_logs_its_terms(monkeypatch: pytest.MonkeyPatch,
     config = json.loads((out / "checkpoint" / "config.json").read_text())
     parent = json.loads((first / "checkpoint" / "config.json").read_text())
     assert config["phase"] == "pretrain-2" and config["parent"] == parent["sha256"]
-    assert not any("prototype" in name for name in weights(out))
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "deepspeed_stage_2", "deepspeed_stage_3"])
@@ -144,11 +145,8 @@ def test_a_batch_that_devices_cannot_share_is_refused() -> None:
         load_config(ROOT / TINY, ["trainer.devices=3"], PretrainConfig)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_killed_run_goes_on_as_if_it_had_never_been_interrupted(
-    program: Path, tmp_path: Path, accumulate: int
-) -> None:
-    settings = ["trainer.max_steps=40", "trainer.save_every=4", f"trainer.accumulate={accumulate}"]
+def test_a_killed_run_goes_on_as_if_it_had_never_been_interrupted(program: Path, tmp_path: Path) -> None:
+    settings = ["trainer.max_steps=40", "trainer.save_every=4", "trainer.accumulate=2"]
     whole = start(program, f"out={tmp_path / 'whole'}", *settings)
     killed = start(program, f"out={tmp_path / 'killed'}", *settings)
     deadline = time.monotonic() + 120
@@ -166,8 +164,16 @@ def test_a_killed_run_goes_on_as_if_it_had_never_been_interrupted(
     assert len(losses(tmp_path / "whole")) == 40
 
 
-def test_two_processes_train_as_one_does(program: Path, tmp_path: Path) -> None:
-    settings = ["trainer.max_steps=8", "trainer.validate_every=4"]
+def test_two_processes_train_as_one_does(monkeypatch: pytest.MonkeyPatch, program: Path, tmp_path: Path) -> None:
+    first = in_process(monkeypatch, f"out={tmp_path / 'first'}", "trainer.max_steps=2")
+    graphs = "graphs=[{path: examples/graph, name: a, domain: x}, {path: examples/graph, name: b, domain: y}]"
+    settings = [
+        "phase=2",
+        f"checkpoint={first / 'checkpoint'}",
+        graphs,
+        "trainer.max_steps=8",
+        "trainer.validate_every=4",
+    ]
     finish(start(program, f"out={tmp_path / 'one'}", *settings))
     finish(start(program, f"out={tmp_path / 'two'}", *settings, "trainer.devices=2", "trainer.strategy=ddp"))
     one, two = (losses(tmp_path / name) for name in ("one", "two"))
@@ -175,7 +181,7 @@ def test_two_processes_train_as_one_does(program: Path, tmp_path: Path) -> None:
     expected, got = weights(tmp_path / "one"), weights(tmp_path / "two")
     for name in expected:
         torch.testing.assert_close(got[name], expected[name], rtol=1e-3, atol=1e-5)
-    ranked = [json.loads((tmp_path / name / "metrics.json").read_text())["val/graph"] for name in ("one", "two")]
+    ranked = [json.loads((tmp_path / name / "metrics.json").read_text())["val/a"] for name in ("one", "two")]
     assert ranked[0]["queries"] == ranked[1]["queries"] == 80
     assert ranked[0]["mrr"] == pytest.approx(ranked[1]["mrr"], abs=0.02)
 

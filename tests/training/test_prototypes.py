@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from gfm.config import LossConfig, PrototypeConfig
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.nn.states import EntityStates
+from gfm.training.graphs import Queries
 from gfm.training.losses import information_gain_loss, prototype_loss
 from gfm.training.prototypes import DomainPrototypes, cosine_to_each, cosines_of_all
 from gfm.training.sampling import query_generators
-from gfm.training.steps import completion_step
+from gfm.training.steps import completion_step, phase_two_loss
 from tests.training.graphs import TEXT, completion_graph
 
 
@@ -118,3 +119,17 @@ def test_phase_two_adds_its_weighted_terms_and_teaches_the_projection():
     torch.testing.assert_close(loss, plain + 0.5 * terms["proto"] + 0.25 * terms["igc"])
     loss.backward()
     assert prototypes.projection.weight.grad is not None and prototypes.projection.weight.grad.abs().sum() > 0
+
+
+def test_a_querys_domain_is_that_of_the_entity_it_starts_at_in_both_terms():
+    # States along the axes, prototypes likewise: cosines are 1 or 0.
+    states = EntityStates(torch.eye(2).unsqueeze(1).repeat(1, 2, 1), None, 2)
+    queries = Queries(torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([1, 0]))  # each answers with the other
+    cfg = PrototypeConfig(alpha_proto=1.0, alpha_igc=1.0, temperature=1.0)
+    _, metrics = phase_two_loss(
+        states, torch.tensor([[-30.0, 30.0], [30.0, -30.0]]), queries, torch.tensor([0, 1]), lambda: torch.eye(2), cfg
+    )
+    # The answer's state is the other domain's prototype: -log softmax(0, 1)[0].
+    assert metrics["proto"] == pytest.approx(log(1 + e), rel=1e-5)
+    # All mass lies on the answer, whose cosine with the start's prototype is 0: -log of e^0 / (e^0 + e^1).
+    assert metrics["kl_proto"] == pytest.approx(log(1 + e), rel=1e-4)

@@ -14,7 +14,7 @@ from gfm.errors import InputError
 from gfm.nn.gnn import QueryConditionedGNN
 from gfm.training.graph_store import GraphStore
 from gfm.training.sampling import CompletionSampler
-from gfm.training.trainer import Stream, fit, make_optimizer, make_trainer
+from gfm.training.trainer import fit, make_optimizer, make_trainer
 from pretrain.module import PretrainModule
 from tests.training.graphs import TEXT, completion_graph
 
@@ -49,10 +49,6 @@ def test_a_warm_up_longer_than_the_run_never_reaches_the_full_rate():
 def test_an_unknown_logger_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match=r"trainer\.logger' is 'tensorboard'; use csv or wandb or none"):
         make_trainer(TrainerConfig(logger="tensorboard"), tmp_path)
-
-
-def test_a_stream_gives_batches_as_they_come():
-    assert list(Stream([1, 2, 3])) == [1, 2, 3]
 
 
 def tiny_run(out: Path, logger: str = "none", **limits: object) -> tuple[QueryConditionedGNN, L.Trainer]:
