@@ -20,7 +20,8 @@ def completion_ranks(
 ) -> Tensor:
     """Ranks the held-out triples of a graph in both directions against all its entities, `(2K,)`.
 
-    Filtered: every other known true answer is taken out of the ranking. Ties count half (realistic ranks).
+    Filtered: every other known true answer is taken out of the ranking. Ties count half (realistic ranks). The model's
+    own precision computes, whatever autocast the training has.
 
     Args:
         gnn: the model.
@@ -30,15 +31,16 @@ def completion_ranks(
         parts: how many there are.
     """
     ranks = [torch.empty(0, dtype=torch.float64)]
-    relations = gnn.relation_states(graph.relation_embeddings, cache=True)
-    for triples in graph.held_out[part::parts].split(batch_size):
-        if not len(triples):
-            continue
-        queries = both_directions(triples, graph.num_relations)
-        logits = completion_logits(gnn, graph, queries, graph.edges, relations)
-        others = graph.known_answers(queries)
-        others[torch.arange(len(others)), queries.answer] = False
-        ranks.append(realistic_ranks(logits, queries.answer, others).cpu())
+    with torch.autocast(graph.train.device.type, enabled=False):  # scores of half width would tie
+        relations = gnn.relation_states(graph.relation_embeddings, cache=True)
+        for triples in graph.held_out[part::parts].split(batch_size):
+            if not len(triples):
+                continue
+            queries = both_directions(triples, graph.num_relations)
+            logits = completion_logits(gnn, graph, queries, graph.edges, relations)
+            others = graph.known_answers(queries)
+            others[torch.arange(len(others)), queries.answer] = False
+            ranks.append(realistic_ranks(logits, queries.answer, others).cpu())
     return torch.cat(ranks)
 
 

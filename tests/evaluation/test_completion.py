@@ -123,3 +123,11 @@ def test_parts_together_rank_every_triple_once(parts: int) -> None:
     totals = [rank_totals(completion_ranks(gnn, toy, 2, part, parts)) for part in range(parts)]
     assert sum(int(total[0]) for total in totals) == 2 * len(HELD_OUT)
     assert metrics_of(torch.stack(totals).sum(dim=0)) == pytest.approx(evaluate_completion(gnn, toy))
+
+
+def test_ranks_do_not_depend_on_the_precision_that_training_computes_in():
+    gnn, toy = model(), graph()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = completion_ranks(gnn, toy)
+        assert gnn.question_projection(toy.relation_embeddings).dtype == torch.bfloat16, "nothing is being tested"
+    assert torch.equal(half, completion_ranks(gnn, toy))
