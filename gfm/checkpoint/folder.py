@@ -190,8 +190,8 @@ def load_checkpoint(source: str | Path, **download: Any) -> Checkpoint:
         InputError: nothing there, a damaged or half-written file, a newer format, or weights that do not fit.
     """
     folder = _resolve(source, download)
-    check_manifest(folder, (WEIGHTS, CONFIG))
     try:
+        check_manifest(folder, (WEIGHTS, CONFIG))
         config, weights = _read(folder)
     except OSError as error:
         raise InputError(f"checkpoint {str(folder)!r} cannot be read: {error}") from error
