@@ -125,6 +125,18 @@ class QueryConditionedGNN(nn.Module):
         projected = self.question_projection(question.to(self.question_projection.weight.dtype))
         return states.apply(lambda rows: apply_to_concat(self.score_mlp, rows, projected).squeeze(-1))
 
+    def logits_at(self, states: EntityStates, question: Tensor, entity: Tensor, number: Tensor) -> Tensor:
+        """Relevance logits `(N,)` of `entity[i]` for question `number[i]`: `logits` where few of them are wanted.
+
+        Args:
+            states: what `propagate` left.
+            question: text embeddings `(B, text_dim)`.
+            entity: ids `(N,)`.
+            number: which question each is for `(N,)`.
+        """
+        projected = self.question_projection(question.to(self.question_projection.weight.dtype))
+        return apply_to_concat(self.score_mlp, states.at(entity, number), projected[number]).squeeze(-1)
+
     def forward(
         self,
         question: Tensor,

@@ -28,8 +28,8 @@ def apply_to_concat(mlp: nn.Sequential, rows: Tensor, shared: Tensor) -> Tensor:
 
     Args:
         mlp: takes as many inputs as the last axes of both have together.
-        rows: `(n, B, d)`.
-        shared: `(B, k)`.
+        rows: `(n, B, d)`, or `(n, d)`.
+        shared: `(B, k)`, or `(n, k)` where each row has its own.
     """
     first, activation, last = mlp
     assert isinstance(first, nn.Linear)

@@ -95,17 +95,27 @@ def completion_step(
     queries = both_directions(triples if own is None else triples[own], graph.num_relations)
     question = graph.relation_embeddings[queries.edge_type]
     states = gnn.propagate(question, graph.relation_embeddings, queries.seeds(), edges)
+    known = graph.known_answers(queries)
+    positives = torch.zeros_like(known).scatter_(1, queries.answer.unsqueeze(1), True)
+    negatives = sample_negatives(~known, cfg.num_negatives, generators)
+    wanted = positives | negatives if phase_two is None and cfg.num_negatives else None
     # Under mixed precision the score is of half width: sums over all entities need more.
-    logits = gnn.logits(states, question).float()
-    positives = torch.zeros_like(logits, dtype=torch.bool)
-    positives.scatter_(1, queries.answer.unsqueeze(1), True)
-    negatives = sample_negatives(~graph.known_answers(queries), cfg.num_negatives, generators)
+    logits = _logits_where(gnn, states, question, wanted).float()
     loss, metrics = phase_one_loss(logits, positives, negatives, cfg)
     if phase_two is not None:
         assert graph.entity_domain is not None, "Phase II needs the domain of every entity"
         more, terms = phase_two_loss(states, logits, queries, graph.entity_domain, *phase_two, generators)
         loss, metrics = loss + more, metrics | terms
     return loss, metrics
+
+
+def _logits_where(gnn: QueryConditionedGNN, states: EntityStates, question: Tensor, wanted: Tensor | None) -> Tensor:
+    """Logits `(Q, V)`; zero where they are not wanted, and not computed there."""
+    if wanted is None:
+        return gnn.logits(states, question)
+    number, entity = wanted.nonzero(as_tuple=True)
+    values = gnn.logits_at(states, question, entity, number)
+    return values.new_zeros(wanted.shape).index_put((number, entity), values)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ FORMS = pytest.mark.parametrize("zero_preserving", [True, False])
 
 
 class RecordingGNN(QueryConditionedGNN):
-    """Notes the edges that every forward pass runs on, and the logits it gives."""
+    """Notes the edges that every forward pass runs on, and the logits of what it leaves."""
 
     def propagate(
         self,
@@ -33,11 +33,9 @@ class RecordingGNN(QueryConditionedGNN):
         frontier_budget: int | None = None,
     ) -> EntityStates:
         self.seen = edges
-        return super().propagate(question, relations, seeds, edges, frontier_budget)
-
-    def logits(self, states: EntityStates, question: Tensor) -> Tensor:
-        self.given = super().logits(states, question)
-        return self.given
+        states = super().propagate(question, relations, seeds, edges, frontier_budget)
+        self.given = self.logits(states, question)
+        return states
 
 
 def gnn_of(zero_preserving: bool = True) -> RecordingGNN:

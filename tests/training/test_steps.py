@@ -15,6 +15,7 @@ from gfm.nn.selector import SubgraphSelector, gumbel_sigmoid
 from gfm.nn.states import EntityStates, Seeds
 from gfm.training import losses
 from gfm.training.graphs import both_directions
+from gfm.training.sampling import query_generators, sample_negatives
 from gfm.training.steps import (
     QuestionBatch,
     completion_logits,
@@ -91,6 +92,22 @@ def test_completion_loss_counts_the_answer_and_strict_negatives_alone(num_negati
     positives = torch.nn.functional.one_hot(queries.answer, V).bool()
     want, _ = phase_one_loss(logits, positives, ~GRAPH.known_answers(queries), LossConfig())
     torch.testing.assert_close(loss, want)
+
+
+def test_scoring_the_candidates_alone_gives_the_loss_and_gradients_of_scoring_all():
+    cfg, triples = LossConfig(num_negatives=2), GRAPH.train[[0, 8]]
+    gnn, other = gnn_of(), gnn_of()
+    loss, _ = completion_step(gnn, GRAPH, triples, cfg, query_generators(0, 0, range(2)))
+    queries = both_directions(triples, 2)
+    logits = completion_logits(other, GRAPH, queries, GRAPH.edges_without(triples))
+    negatives = sample_negatives(~GRAPH.known_answers(queries), 2, query_generators(0, 0, range(2)))
+    assert negatives.sum(dim=1).tolist() == [2, 2, 2, 2]
+    want, _ = phase_one_loss(logits, torch.nn.functional.one_hot(queries.answer, V).bool(), negatives, cfg)
+    torch.testing.assert_close(loss, want)
+    loss.backward()
+    want.backward()
+    for mine, theirs in zip(gnn.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
 
 
 def test_completion_steps_are_reproducible_with_a_generator():
