@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gfm.checkpoint import Checkpoint
     from gfm.kg.graph import KnowledgeGraph
     from gfm.kg.index import KGIndex
     from gfm.nn.gnn import QueryConditionedGNN
@@ -16,9 +17,18 @@ if TYPE_CHECKING:
     from gfm.text.encoder import TextEncoder
 
 __version__ = "0.1.0"
-__all__ = ["GFMRetriever", "KGIndex", "KnowledgeGraph", "QueryConditionedGNN", "TextEncoder", "__version__"]
+__all__ = [
+    "Checkpoint",
+    "GFMRetriever",
+    "KGIndex",
+    "KnowledgeGraph",
+    "QueryConditionedGNN",
+    "TextEncoder",
+    "__version__",
+]
 
 _HOME = {
+    "Checkpoint": "gfm.checkpoint",
     "GFMRetriever": "gfm.retrieval.gfm_retriever",
     "KGIndex": "gfm.kg.index",
     "KnowledgeGraph": "gfm.kg.graph",

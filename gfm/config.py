@@ -90,7 +90,7 @@ class TrainerConfig:
     accumulate: int = 1
     logger: str = "csv"
     log_every: int = 20
-    save_every: int = 500
+    save_every: int = 100
     validate_every: int = 0
     patience: int = 0
     progress: bool = True

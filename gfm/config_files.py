@@ -43,6 +43,11 @@ def load_config(path: str | Path | None, overrides: Sequence[str], schema: type[
     return built
 
 
+def defaults(schema: type[Any]) -> str:
+    """All settings of a schema with their defaults, as YAML; `???` has to be given."""
+    return OmegaConf.to_yaml(OmegaConf.structured(schema))
+
+
 def save_config(config: Any, path: str | Path) -> None:
     """Writes the resolved config as YAML, so that every result says how it was made.
 

@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import cleandoc
 from pathlib import Path
 from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
-from gfm.config_files import load_config
+from gfm.config_files import defaults, load_config
 from gfm.errors import InputError
 
 Schema = TypeVar("Schema")
@@ -23,8 +24,13 @@ def run_stage(schema: type[Schema], run: Callable[[Schema], Path], argv: list[st
 
     A mistake of the user (`InputError`) is printed as one line and exits with code 2.
     """
-    description = (run.__doc__ or "").strip().splitlines()[0]
-    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {schema.__name__.removesuffix('Config').lower()}",
+        description=cleandoc(schema.__doc__ or ""),
+        epilog=f"settings and their defaults:\n\n{defaults(schema)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("--config", metavar="FILE", help="YAML file; may include others")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that win over the file")
     arguments = parser.parse_intermixed_args(argv)

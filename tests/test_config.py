@@ -325,7 +325,7 @@ def test_a_mistake_of_the_program_is_not_dressed_up():
 def test_help_says_what_the_stage_does(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as caught:
         run_stage(PretrainConfig, stage, ["--help"])
-    assert caught.value.code == 0 and "Does nothing but answer." in capsys.readouterr().out
+    assert caught.value.code == 0 and "Knowledge graph completion" in capsys.readouterr().out
 
 
 def test_a_negative_seed_is_refused():

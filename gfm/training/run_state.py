@@ -74,15 +74,18 @@ class SaveState(Checkpoint):
         folder: of the states.
         every: steps.
         identity: what a run that goes on from a state must share with it; see `SavedRun`.
+
+    Attributes:
+        saved: step of the newest state, 0 without one.
     """
 
     def __init__(self, folder: Path, every: int, identity: dict[str, Any]) -> None:
         self.folder, self.every, self.identity = folder, every, identity
-        self._saved = 0
+        self.saved = 0
 
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
         """The state that the run goes on from is there already."""
-        self._saved = trainer.global_step
+        self.saved = trainer.global_step
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         """Saves after a step that no validation follows."""
@@ -106,7 +109,7 @@ class SaveState(Checkpoint):
         checkpoint[IDENTITY] = self.identity
 
     def _save(self, trainer: L.Trainer) -> None:
-        if trainer.global_step == self._saved or _batches(trainer) % trainer.accumulate_grad_batches:
+        if trainer.global_step == self.saved or _batches(trainer) % trainer.accumulate_grad_batches:
             return
         if not all(parameter.isfinite().all() for parameter in trainer.lightning_module.parameters()):
             raise InputError(
@@ -116,7 +119,7 @@ class SaveState(Checkpoint):
         for logger in trainer.loggers:
             logger.save()  # what was logged before the state is on disk before it
         trainer.save_checkpoint(self.folder / f"step-{trainer.global_step:09d}", weights_only=False)
-        self._saved = trainer.global_step
+        self.saved = trainer.global_step
         if trainer.is_global_zero:
             for old in saved_states(self.folder)[:-KEPT]:
                 remove(old)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,8 +32,18 @@ DEEPSPEED = ("deepspeed_stage_2", "deepspeed_stage_3")
 _EXPECTED = (
     ".*does not have many workers.*",
     ".*have no `val_dataloader`.*",
+    ".*find_unused_parameters=True was specified in DDP.*",  # needed; see `_strategy`
     ".*isinstance\\(treespec, LeafSpec\\).*",
 )
+
+
+class StepBar(TQDMProgressBar):
+    """A bar with an end: the stream of batches has none, but the run has."""
+
+    @property
+    def total_train_batches(self) -> int:
+        """Batches of the whole run."""
+        return self.trainer.max_steps * self.trainer.accumulate_grad_batches
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], cfg: OptimizerConfig, max_steps: int) -> dict[str, Any]:
@@ -88,7 +99,7 @@ def make_trainer(
             num_sanity_val_steps=0,
             logger=logger or make_logger(cfg, Path(out), name) or False,
             log_every_n_steps=cfg.log_every,
-            callbacks=[*([TQDMProgressBar(refresh_rate=10)] if cfg.progress else []), *callbacks],
+            callbacks=[*([StepBar(refresh_rate=10)] if cfg.progress else []), *callbacks],
             enable_progress_bar=cfg.progress,
             enable_checkpointing=any(isinstance(callback, SaveState) for callback in callbacks),
             enable_model_summary=False,
@@ -172,16 +183,23 @@ def fit(
     Batches are drawn in the main process: they are index arithmetic over tensors already in memory.
 
     Raises:
-        SystemExit: SIGTERM arrived; 143, as of any program that it ends.
-        KeyboardInterrupt: Ctrl-C.
+        SystemExit: Ctrl-C or SIGTERM arrived; 130 or 143, as of any program that they end, after a line that says from
+            where the run can go on.
     """
     with _without_advice():
         try:
             trainer.fit(module, batches, _one_by_one(validation) if validation else None, ckpt_path=state)
         except SystemExit as stop:  # Lightning's own, with a code of success for SIGTERM
-            if isinstance(stop, SIGTERMException):
-                raise SystemExit(143) from None
-            raise KeyboardInterrupt from None
+            if trainer.is_global_zero:
+                print(_where_it_goes_on(trainer), file=sys.stderr)
+            raise SystemExit(143 if isinstance(stop, SIGTERMException) else 130) from None
+
+
+def _where_it_goes_on(trainer: L.Trainer) -> str:
+    callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set by its connector
+    saved = max((part.saved for part in callbacks if isinstance(part, SaveState)), default=0)
+    again = f"the same command goes on from step {saved}" if saved else "no state was saved yet (trainer.save_every)"
+    return f"\nstopped at step {trainer.global_step}; {again}"
 
 
 def validate(trainer: L.Trainer, module: L.LightningModule, validation: Sequence[Any]) -> None:

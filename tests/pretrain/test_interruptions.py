@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import signal
 import sys
 import time
@@ -201,6 +202,7 @@ def test_a_signal_ends_a_run_with_its_code(program: Path, tmp_path: Path, sent: 
     process.send_signal(sent)
     _, error = process.communicate(timeout=60)
     assert process.returncode == code and "Traceback" not in error
+    assert re.search(r"stopped at step \d+; the same command goes on from step \d+", error)
 
 
 def test_patience_without_anything_to_rank_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
