@@ -112,7 +112,15 @@ def checkpoint_import_gfm_rag(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{str(out)!r} is there already and holds something; give a new folder as OUT")
     trained_with = gfm_rag_form(folder).encoder
-    used = TextEncoder(encoder or trained_with)
+    try:
+        used = TextEncoder(encoder or trained_with)
+    except InputError as error:
+        if encoder is not None:
+            raise
+        raise InputError(
+            f"the model was trained with {trained_with!r}, which is not on this machine; copy it here and name its "
+            "folder with --encoder"
+        ) from error
     if used.name.rpartition("/")[2] != trained_with.rpartition("/")[2]:
         typer.echo(f"note: the model was trained with {trained_with!r}; {used.name!r} must be the same", err=True)
     checkpoint = import_gfm_rag(folder, used)

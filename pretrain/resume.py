@@ -51,7 +51,8 @@ def resume_from(cfg: PretrainConfig, identity: dict[str, Any]) -> SavedRun | Non
         changed.append("content of checkpoint")
     if changed:
         raise InputError(
-            f"{cfg.out!r} holds a run with another {changed[0]}; give another out, or resume=false to start it over"
+            f"{cfg.out!r} holds a run with another {changed[0]}; give another out (with checkpoint=… it continues "
+            "those weights), or resume=false to start this one over"
         )
     return found
 

@@ -13,6 +13,10 @@ from gfm.checkpoint.info import CheckpointInfo
 CARD = "README.md"
 # By this a card that a person wrote is told from one that may be written anew.
 _WRITTEN = "<!-- written by gfm from config.json -->"
+_RANKING = (
+    "Held-out triples of knowledge graphs, ranked in both directions against all entities, without other true answers: "
+    "`val/` of graphs that trained, `test/` of graphs that were never seen."
+)
 _USUAL_NAMES = ("checkpoint", "gnn-checkpoint")
 
 
@@ -75,7 +79,8 @@ def model_card(checkpoint: Described, title: str, source: str) -> str:
     }
     training = {key: value for key, value in info.training.items() if key != "metrics"}
     facts |= {key.replace("_", " ").capitalize(): _text(value) for key, value in training.items()}
-    lines = [f"# {title}", "", _WRITTEN, "", "| | |", "| --- | --- |"]
+    lines = ["---", "library_name: gfm", "tags:", "- knowledge-graph", "- retrieval", "---"]
+    lines += [f"# {title}", "", _WRITTEN, "", "| | |", "| --- | --- |"]
     lines += [f"| {key} | {_cell(value)} |" for key, value in facts.items()]
     lines += [
         "",
@@ -87,7 +92,7 @@ def model_card(checkpoint: Described, title: str, source: str) -> str:
     ]
     metrics = info.training.get("metrics")
     if isinstance(metrics, dict) and metrics and all(isinstance(row, dict) for row in metrics.values()):
-        lines += ["", "## Results", "", *_table(metrics)]
+        lines += ["", "## Results", "", _RANKING, "", *_table(metrics)]
     return "\n".join(lines) + "\n"
 
 

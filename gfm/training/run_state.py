@@ -130,7 +130,12 @@ class StopEarly(EarlyStopping):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Stops at once where the state says that patience was at its end."""
-        trainer.should_stop = trainer.should_stop or self.wait_count >= self.patience
+        trainer.should_stop = trainer.should_stop or self.is_out_of_patience
+
+    @property
+    def is_out_of_patience(self) -> bool:
+        """Whether the last validations were without a rise."""
+        return self.wait_count >= self.patience
 
 
 def _batches(trainer: L.Trainer) -> int:

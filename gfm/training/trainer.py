@@ -45,6 +45,13 @@ class StepBar(TQDMProgressBar):
         """Batches of the whole run."""
         return self.trainer.max_steps * self.trainer.accumulate_grad_batches
 
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """A run that goes on begins where it left: Lightning gives the bar an end only at the start of an epoch."""
+        super().on_train_start(trainer, pl_module)
+        bar = self.train_progress_bar
+        bar.reset(self.total_train_batches)
+        bar.n = bar.initial = trainer.fit_loop.total_batch_idx + 1
+
 
 def make_optimizer(parameters: Iterable[nn.Parameter], cfg: OptimizerConfig, max_steps: int) -> dict[str, Any]:
     """AdamW with linear warm-up and a cosine to zero at `max_steps`, in the form Lightning takes."""
@@ -105,6 +112,8 @@ def make_trainer(
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
+    except InputError:
+        raise
     except (ValueError, ImportError, MisconfigurationException) as error:
         raise InputError(f"trainer.accelerator, devices or precision do not fit this machine: {error}") from error
 
@@ -193,11 +202,21 @@ def fit(
             if trainer.is_global_zero:
                 print(_where_it_goes_on(trainer), file=sys.stderr)
             raise SystemExit(143 if isinstance(stop, SIGTERMException) else 130) from None
+    for callback in _callbacks(trainer):
+        if isinstance(callback, StopEarly) and trainer.is_global_zero and callback.is_out_of_patience:
+            print(
+                f"stopped at step {trainer.global_step}: {callback.patience} validations without a better "
+                f"{callback.monitor} than {callback.best_score:.4f}; the last weights are kept",
+                file=sys.stderr,
+            )
+
+
+def _callbacks(trainer: L.Trainer) -> list[L.Callback]:
+    return trainer.callbacks  # type: ignore[attr-defined]  # set by its connector
 
 
 def _where_it_goes_on(trainer: L.Trainer) -> str:
-    callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set by its connector
-    saved = max((part.saved for part in callbacks if isinstance(part, SaveState)), default=0)
+    saved = max((part.saved for part in _callbacks(trainer) if isinstance(part, SaveState)), default=0)
     again = f"the same command goes on from step {saved}" if saved else "no state was saved yet (trainer.save_every)"
     return f"\nstopped at step {trainer.global_step}; {again}"
 

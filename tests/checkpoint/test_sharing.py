@@ -95,9 +95,9 @@ def test_a_card_follows_the_model_and_is_called_as_it_is(tmp_path: Path) -> None
     made(selector=True).save(tmp_path / "run" / "checkpoint")
     made(selector=False).save(tmp_path / "run" / "checkpoint")
     card = (tmp_path / "run" / "checkpoint" / CARD).read_text(encoding="utf-8")
-    assert card.startswith("# run\n") and "| Selector | none |" in card
+    assert "\n# run\n" in card and "| Selector | none |" in card
     made().save(tmp_path / "model")
-    assert (tmp_path / "model" / CARD).read_text(encoding="utf-8").startswith("# model\n")
+    assert "\n# model\n" in (tmp_path / "model" / CARD).read_text(encoding="utf-8")
 
 
 def test_the_hubs_mixin_saves_and_loads_what_save_does(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_push_uploads_weights_config_and_card(tmp_path: Path, monkeypatch: pyt
     )
     made().push_to_hub("owner/model")
     assert sent["repo_id"] == "owner/model" and sent["files"] == [CARD, CONFIG, WEIGHTS]
-    assert sent["card"].startswith("# owner/model\n") and 'from_pretrained("owner/model", "INDEX")' in sent["card"]
+    assert "\n# owner/model\n" in sent["card"] and 'from_pretrained("owner/model", "INDEX")' in sent["card"]
 
 
 def test_a_push_that_fails_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,10 +91,13 @@ def test_an_interrupted_run_ends_as_one_that_was_not(
     assert rows(killed) == rows(whole)
 
 
-def test_a_run_that_lost_patience_is_not_trained_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_run_that_lost_patience_says_so_and_is_not_trained_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = [f"out={tmp_path / 'run'}", *PATIENT, "trainer.patience=1"]
     first = rows(in_process(monkeypatch, *settings))
     assert max(int(row["step"]) for row in first) == 4, "it did not stop early"
+    assert "stopped at step 4: 1 validations without a better val/mrr than" in capsys.readouterr().err
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PretrainModule, "training_step", lambda *_: pytest.fail("it trains"))
         assert rows(in_process(monkeypatch, *settings)) == first
