@@ -11,6 +11,7 @@ from gfm.config import ModelConfig
 from gfm.errors import InputError
 from gfm.types import INVERSE_TEXT
 
+MAX_TEXT_DIM = 1 << 20
 _TYPES = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,), "dict[str, Any]": (dict,)}
 
 
@@ -50,8 +51,8 @@ class CheckpointInfo:
     def __post_init__(self) -> None:
         _check_types(self)
         _check_types(self.model)
-        if self.text_dim < 1:
-            raise InputError(f"text_dim is {self.text_dim}; an embedding has at least one dimension")
+        if not 1 <= self.text_dim <= MAX_TEXT_DIM:
+            raise InputError(f"text_dim is {self.text_dim}; an embedding has 1 to {MAX_TEXT_DIM} dimensions")
         if not (math.isfinite(self.threshold) and 0 <= self.threshold <= 1):
             raise InputError(f"threshold is {self.threshold}; a gate is between 0 and 1")
         for name, choices in {"seed_weighting": ("idf", "one"), "entity_votes": ("gate", "one")}.items():

@@ -221,6 +221,7 @@ def test_a_config_that_is_no_text_is_damaged(folder: Path):
         {"encoder": ["a"]},
         {"text_dim": "6"},
         {"text_dim": -6},
+        {"text_dim": 10**30},
         {"model": []},
         {"model": {"hidden_dim": "4", "num_layers": 2, "zero_preserving": True}},
         {"model": {"hidden_dim": 4, "num_layers": 1.5, "zero_preserving": True}},
