@@ -35,11 +35,23 @@ class Document:
 
 @dataclass(frozen=True)
 class Extraction:
-    """What an extractor found in one document: entity names and `(head, relation, tail)` triples."""
+    """What an extractor found in one document, by name.
+
+    Attributes:
+        passage: the document's title.
+        entities: names as the text writes them.
+        triples: `(head, relation, tail)`.
+        types: one per entity ("" where unknown), or empty.
+        sentences: for each triple the sentence it stands in ("" where unknown), or empty.
+        aliases: `(alias, name)`: another way in which the document calls one of its entities.
+    """
 
     passage: str
     entities: tuple[str, ...]
     triples: tuple[tuple[str, str, str], ...]
+    types: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Seed:
-    """An entity where propagation starts. `reason` is `"exact"`, `"normalised"` or `"similar"`."""
+    """An entity where propagation starts. `reason` is `"exact"`, `"normalised"`, `"alias"` or `"similar"`."""
 
     entity: int
     name: str

@@ -1,7 +1,7 @@
 """Typed settings: what a YAML may hold, and its defaults. `gfm.config_files` makes them from files and overrides."""
 
 from gfm.config.finetuning import CorpusConfig, FinetuneConfig, SelectorConfig
-from gfm.config.indexing import IndexConfig
+from gfm.config.indexing import BuildConfig, ExtractionConfig, IndexConfig, LLMConfig, SpacyConfig
 from gfm.config.pretraining import GraphConfig, PretrainConfig, PrototypeConfig
 from gfm.config.retrieval import InferenceConfig, LinkingConfig, RetrievalConfig
 from gfm.config.training import (
@@ -21,12 +21,15 @@ __all__ = [
     "MAX_SEED",
     "PRECISIONS",
     "STRATEGIES",
+    "BuildConfig",
     "CorpusConfig",
     "EncoderConfig",
+    "ExtractionConfig",
     "FinetuneConfig",
     "GraphConfig",
     "IndexConfig",
     "InferenceConfig",
+    "LLMConfig",
     "LinkingConfig",
     "LossConfig",
     "ModelConfig",
@@ -35,5 +38,6 @@ __all__ = [
     "PrototypeConfig",
     "RetrievalConfig",
     "SelectorConfig",
+    "SpacyConfig",
     "TrainerConfig",
 ]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gfm.errors import InputError
 from gfm.files import cache_folder
+from gfm.progress import progress_bar
 from gfm.text.cache import EmbeddingCache
 from gfm.text.model_files import dimension, fingerprint
 
@@ -219,10 +220,8 @@ def _quiet_transformers() -> Iterator[None]:
 
 
 def _chunks(texts: list[str], progress: bool) -> Iterator[list[str]]:
-    from tqdm import tqdm
-
-    with tqdm(total=len(texts), desc="embedding", unit="text", disable=not progress or not texts) as bar:
+    with progress_bar("embedding", len(texts), "texts", progress) as advance:
         for start in range(0, len(texts), _TEXTS_PER_WRITE):
             chunk = texts[start : start + _TEXTS_PER_WRITE]
             yield chunk
-            bar.update(len(chunk))
+            advance(len(chunk))

@@ -1,0 +1,1 @@
+"""Documents → entities and triples: one protocol, three extractors."""
