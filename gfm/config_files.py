@@ -38,7 +38,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str], schema: type[
     except InputError:
         raise
     except (OmegaConfBaseException, TypeError, ValueError) as error:
-        raise InputError(f"config: {_first_line(error)}; see {schema.__name__} in gfm/config.py") from error
+        raise InputError(f"config: {_first_line(error)}; see {schema.__name__} in gfm/config") from error
     assert isinstance(built, schema)
     return built
 

@@ -50,11 +50,22 @@ def seal(folder: Path) -> None:
 def is_sealed(folder: Path) -> bool:
     """Whether a folder holds exactly the files that `seal` listed, unchanged."""
     try:
-        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
-        listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-        return listed == {path.name: sha256(path) for path in folder.iterdir() if path.name != SUMS}
+        return not broken_files(folder)
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def broken_files(folder: Path, names: Iterable[str] | None = None) -> list[str]:
+    """Names of files that are missing, changed or not listed by `seal`; of `names` alone where given.
+
+    Raises:
+        OSError, UnicodeDecodeError: the list itself cannot be read.
+    """
+    lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+    listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    present = {path.name for path in folder.iterdir() if path.name != SUMS}
+    looked_at = listed.keys() | present if names is None else set(names)
+    return sorted(name for name in looked_at if name not in present or sha256(folder / name) != listed.get(name))
 
 
 def remove(path: Path) -> None:

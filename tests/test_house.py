@@ -45,7 +45,7 @@ ALLOWED = {
     "generation": EVIDENCE,
     "evaluation": EVIDENCE | {"generation", "training"},
     "serving": EVIDENCE | {"generation", "evaluation"},
-    "cli": EVIDENCE | {"environment", "generation", "evaluation", "training", "serving"},
+    "cli": EVIDENCE | {"config_files", "environment", "generation", "evaluation", "training", "serving"},
     "__main__": {"cli"},
 }
 # A record's own convenience (`Retrieval` renders itself as a prompt), deferred into the method that needs it.

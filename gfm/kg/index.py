@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,35 +17,40 @@ from gfm.config import IndexConfig
 from gfm.errors import InputError
 from gfm.kg.build import Encoder
 from gfm.kg.graph import KnowledgeGraph
-from gfm.kg.index_writer import FORMAT, write_index
-from gfm.kg.storage import MANIFEST, bytes_on_disk, damaged, open_array, open_table, read_json
+from gfm.kg.manifest import arrays_folder, other_encoder, read_manifest, tables_location
+from gfm.kg.name_table import NameTable
+from gfm.kg.storage import MANIFEST, bytes_on_disk, damaged, open_array, read_json
+from gfm.kg.tables import Tables
+from gfm.kg.vector_search import EXACT_UP_TO, VectorSearch, compare_all
+from gfm.kg.vectors import ENTITY
 from gfm.types import INVERSE_TEXT, Document, Extraction
 
 if TYPE_CHECKING:
-    from lancedb.table import Table
-
-_VERSION = re.compile(r"[0-9a-f]{32}")
+    from gfm.kg.extraction.base import Extractor
 
 
 class KGIndex:
     """An index on disk at one version. Make one with `build` or `open`.
 
-    Layout of the folder: `index.json` names the version and is replaced last; `lance/` holds the truth
-    (documents, and the extractions or the given triples) as LanceDB tables, read at the table versions
-    that `index.json` names; `arrays/<version>/` holds what is derived. A write that dies therefore leaves
-    the previous version in force.
+    Layout of the folder: `index.json` names the version and is replaced last; `lance/` (or the URI that it
+    names) holds the truth as LanceDB tables: documents, extractions or given triples, embeddings;
+    `arrays/<version>/` holds what is derived from them, which is all that a reader opens. A write that dies
+    therefore leaves the previous version in force, and a reader goes on while a writer works.
 
     With V entities, R direct relations, D documents and embeddings of length `dim`:
 
     Attributes:
         path: the folder.
         graph: the knowledge graph.
-        titles: D titles, by document id.
+        titles: D titles, by document id, sorted.
         mentions: `(V, D)` float32 CSR of 0 and 1: the entity occurs in the document.
         entity_document_counts: `(V,)` int64, documents that mention each entity.
         entity_embeddings: `(V, dim)` float32.
         relation_embeddings: `(2R, dim)` float32 of `graph.relation_texts()`.
         document_embeddings: `(D, dim)` float32 of title and text.
+        name_table: finds entities by name or alias.
+        aliases: `(alias, entity)`: other names that documents give to entities.
+        document_nodes: `(D,)` int64, the entity that stands for each document; None in a graph without them.
 
     Embeddings are tensors over copy-on-write memory maps: pages load when touched, and no write to them
     reaches the disk.
@@ -68,6 +72,11 @@ class KGIndex:
         self.entity_embeddings = self._tensor("entity_embeddings", (self._shape["entities"], dim))
         self.relation_embeddings = self._tensor("relation_embeddings", (2 * self._shape["relations"], dim))
         self.document_embeddings = self._tensor("document_embeddings", (self._shape["documents"], dim))
+        self.name_table, self.aliases = self._open_names()
+        nodes = bool(manifest["config"]["document_nodes"]) and manifest["source"] == "extractions"
+        self.document_nodes = self._array("document_nodes", (self._shape["documents"],)) if nodes else None
+        self._text_offsets = self._array("text_offsets", (self._shape["documents"] + 1,))
+        self._texts = self._array("texts", (int(self._text_offsets[-1]),))
 
     @classmethod
     def build(
@@ -76,6 +85,7 @@ class KGIndex:
         encoder: Encoder,
         *,
         documents: Sequence[Document] = (),
+        extractor: Extractor | None = None,
         extractions: Iterable[Extraction] | None = None,
         graph: KnowledgeGraph | None = None,
         mentions: Iterable[tuple[str, str]] | None = None,
@@ -83,14 +93,15 @@ class KGIndex:
         reader_counts: Mapping[str, int] | None = None,
         progress: bool = False,
     ) -> KGIndex:
-        """Builds an index, or a new version of one, and opens it.
+        """Builds an index, or a new version of one, and opens it; `gfm.kg.writer` has the updates.
 
         Args:
             out: a new folder, or that of an index, which stays in force until the new version is complete.
             encoder: embeds names, relations and documents; its fingerprint is stored.
             documents: passages with unique titles.
-            extractions: what was found in them; the graph is then built by `build_graph`.
-            graph: a given graph, stored as it is; excludes `extractions`.
+            extractor: finds entities and triples in them.
+            extractions: what was found in them, in place of an extractor.
+            graph: a given graph, stored as it is; excludes both.
             mentions: `(entity name, title)` pairs for a given graph.
             config: how extractions become a graph.
             reader_counts: counts of the reader (for example malformed triples) to show in `info`.
@@ -99,18 +110,23 @@ class KGIndex:
         Raises:
             InputError: nothing to index, a name that does not fit, or an `out` that is not ours to write.
         """
-        root = Path(out)
-        write_index(
-            root,
-            encoder,
-            documents=documents,
-            extractions=extractions,
-            graph=graph,
-            mentions=mentions,
-            config=config or IndexConfig(),
-            reader_counts=reader_counts or {},
-            progress=progress,
-        )
+        from gfm.kg.extraction.records import RecordsExtractor
+        from gfm.kg.given import GivenGraph
+        from gfm.kg.writer import BuildOptions, build_index, index_graph
+
+        root, options = Path(out), BuildOptions(config or IndexConfig(), {}, reader_counts or {}, None, progress)
+        if graph is not None:
+            if extractions is not None or extractor is not None:
+                raise InputError("both extractions and a graph were given; the graph of an index has one source")
+            index_graph(root, GivenGraph(graph, list(mentions or ())), documents, encoder, options)
+            return cls.open(root)
+        if mentions is not None:
+            raise InputError("mentions were given without a graph; extractions bring their own")
+        if extractions is not None:
+            records = RecordsExtractor(extractions)
+            records.check({document.title for document in documents})
+            extractor = records
+        build_index(root, documents, extractor, encoder, options)
         return cls.open(root)
 
     @classmethod
@@ -121,12 +137,12 @@ class KGIndex:
             InputError: no index there, a newer format, or a missing or damaged file.
         """
         root = Path(path)
-        manifest = _read_manifest(root)
+        manifest = read_manifest(root)
         try:
             return cls(root, manifest)
         except InputError:
             # A rebuild may have removed the arrays between our two reads: then index.json names others.
-            newer = _read_manifest(root)
+            newer = read_manifest(root)
             if newer["version"] == manifest["version"]:
                 raise
             return cls(root, newer)
@@ -143,11 +159,8 @@ class KGIndex:
         bad = next((i for i in wanted if not 0 <= i < len(self.titles)), None)
         if bad is not None:
             raise InputError(f"document id {bad} is not in the index; ids run from 0 to {len(self.titles) - 1}")
-        if not wanted:
-            return []
-        rows = self._documents_table.take_offsets(sorted(set(wanted))).select(["row", "title", "text"]).to_arrow()
-        found = {row["row"]: Document(row["title"], row["text"]) for row in rows.to_pylist()}
-        return [found[i] for i in wanted]
+        spans = ((i, int(self._text_offsets[i]), int(self._text_offsets[i + 1])) for i in wanted)
+        return [Document(self.titles[i], self._texts[a:b].tobytes().decode("utf-8")) for i, a, b in spans]
 
     def all_documents(self) -> list[Document]:
         """Reads every document, by id."""
@@ -160,11 +173,7 @@ class KGIndex:
             InputError: the fingerprints differ; the message has both names and fingerprints.
         """
         if encoder.fingerprint != self.encoder_fingerprint:
-            raise InputError(
-                f"index {str(self.path)!r} was built with encoder {self.encoder_name!r} "
-                f"(fingerprint {self.encoder_fingerprint}) but {encoder.name!r} (fingerprint {encoder.fingerprint}) "
-                "was given; use the same encoder or build the index again"
-            )
+            raise other_encoder(self.path, self._manifest, encoder)
 
     def relations_read_as(self, inverse_text: str, encoder: Encoder) -> Tensor:
         """Relation embeddings `(2R, dim)` for a model that reads inverses as `inverse_text` and the relation's name."""
@@ -173,6 +182,10 @@ class KGIndex:
         direct = self.graph.num_relations
         inverse = encoder.encode(self.graph.relation_texts(inverse_text)[direct:])
         return torch.cat([self.relation_embeddings[:direct], inverse])
+
+    def nearest_entities(self, vector: Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The k entities whose embeddings are nearest to a unit vector `(dim,)`, with their cosines, best first."""
+        return self._search(vector, k)
 
     def info(self) -> dict[str, Any]:
         """What `gfm index info` shows: counts, degrees, size, encoder and version, ready for JSON."""
@@ -184,19 +197,26 @@ class KGIndex:
             "created": self._manifest["created"],
             "source": self._manifest["source"],
             "encoder": dict(self._manifest["encoder"]),
+            "tables": tables_location(self.path, self._manifest),
             "config": dict(self._manifest["config"]),
+            "extraction": dict(self._manifest["extraction"]),
             **self._manifest["counts"],
-            "degree_mean": float(degree.mean()),
+            **({"totals": self._manifest["totals"]} if self._manifest["totals"] else {}),
+            "degree_mean": round(float(degree.mean()), 2),
             "degree_median": float(np.median(degree)),
             "degree_max": int(degree.max()),
             "isolated_entities": int((degree == 0).sum()),
             "documents_without_mention": len(self.titles) - len(np.unique(self.mentions.indices)),
             "bytes_on_disk": bytes_on_disk(self.path),
+            "seconds": dict(self._manifest["seconds"]),
         }
 
     @cached_property
-    def _documents_table(self) -> Table:
-        return open_table(self.path / "lance", "documents", int(self._manifest["tables"]["documents"]))
+    def _search(self) -> Callable[[Tensor, int], tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        if self.graph.num_entities <= EXACT_UP_TO:
+            return partial(compare_all, self.entity_embeddings)
+        table = Tables(tables_location(self.path, self._manifest), self.encoder_fingerprint).vector_table(ENTITY)
+        return VectorSearch(table, self.graph.entity_names, self.name_table, self.entity_embeddings)
 
     def _open_graph(self) -> KnowledgeGraph:
         triples = self._shape["triples"]
@@ -218,8 +238,17 @@ class KGIndex:
         except ValueError as error:
             raise damaged(self._file("mention_indices.npy"), error) from error
 
+    def _open_names(self) -> tuple[NameTable, list[tuple[str, int]]]:
+        aliases = [(alias, int(entity)) for alias, entity in read_json(self._file("aliases.json"))]
+        folder = arrays_folder(self.path, self._manifest)
+        arrays = {file.stem.removeprefix("names_"): open_array(file) for file in folder.glob("names_*.npy")}
+        try:
+            return NameTable.from_arrays(arrays), aliases
+        except (KeyError, ValueError) as error:
+            raise damaged(self._file("names_*.npy"), error) from error
+
     def _file(self, name: str) -> Path:
-        return self.path / "arrays" / self.version / name
+        return arrays_folder(self.path, self._manifest) / name
 
     def _names(self, name: str, count: int) -> list[str]:
         path = self._file(f"{name}.json")
@@ -240,20 +269,3 @@ class KGIndex:
 
     def __repr__(self) -> str:
         return f"KGIndex({str(self.path)!r}, {self.graph!r}, {len(self.titles)} documents)"
-
-
-def _read_manifest(root: Path) -> dict[str, Any]:
-    path = root / MANIFEST
-    if not path.is_file():
-        raise InputError(f"{str(root)!r} is not an index (it has no {MANIFEST}); make one with `gfm index build`")
-    manifest = read_json(path)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-        raise damaged(path, "it names no format")
-    if manifest["format"] > FORMAT:
-        raise InputError(
-            f"index {str(root)!r} has format {manifest['format']}, this gfm reads up to {FORMAT}; upgrade gfm"
-        )
-    # The version becomes a folder name: nothing but the form that we write may pass.
-    if not _VERSION.fullmatch(str(manifest.get("version"))):
-        raise damaged(path, f"its version {manifest.get('version')!r} is not 32 hex digits")
-    return manifest

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from gfm.errors import InputError
-from gfm.files import flush
-
-if TYPE_CHECKING:
-    from lancedb.table import Table
+from gfm.files import flush, seal
 
 MANIFEST = "index.json"
 _LOCK = ".lock"
-_LOCK_SECONDS = 60  # writing takes far less; what is slow happens before the lock is asked for
-# A process that opened the index before a rebuild may still read documents of the version it opened.
-_KEEP_OLD_TABLES = timedelta(days=1)
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -53,17 +47,18 @@ def read_json(path: Path) -> Any:
         raise damaged(path, error) from error
 
 
-def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]], names: Mapping[str, list[str]]) -> None:
-    """Writes `<name>.npy` and `<name>.json` files into a new folder and flushes them to the disk."""
+def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]], names: Mapping[str, Any]) -> None:
+    """Writes `<name>.npy` and `<name>.json` files into a new folder, sealed and flushed to the disk."""
     folder.mkdir(parents=True)
     for name, array in arrays.items():
         with (folder / f"{name}.npy").open("wb") as file:
-            np.save(file, array, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
+            # Not np.save: where the disk is full it raises an error that does not say so.
+            whole = np.ascontiguousarray(array)
+            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(whole))
+            file.write(whole.data)
     for name, texts in names.items():
         write_json(folder / f"{name}.json", texts)
-    flush(folder)
+    seal(folder)
     flush(folder.parent)
 
 
@@ -80,48 +75,13 @@ def open_array(path: Path) -> NDArray[Any]:
     return array
 
 
-def write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> dict[str, int]:
-    """Writes each table as a new version beside its older ones and returns the version numbers."""
-    import lancedb
-
-    database = lancedb.connect(folder)
-    existing = set(database.list_tables().tables)
-    versions = {}
-    for name, data in tables.items():
-        mode = "overwrite" if name in existing else "create"
-        versions[name] = int(database.create_table(name, data=data, mode=mode).version)
-    return versions
-
-
-def open_table(folder: Path, name: str, version: int) -> Table:
-    """Opens a table at a version.
-
-    Raises:
-        InputError: the table or the version is not there.
-    """
-    import lancedb
-
-    try:
-        table = lancedb.connect(folder).open_table(name)
-        table.checkout(version)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise damaged(folder / f"{name}.lance", error) from error
-    return table
-
-
-def remove_old_versions(root: Path, version: str, tables: Mapping[str, int]) -> None:
-    """Removes what the manifest no longer names: other arrays, unused tables, day-old table versions."""
-    import lancedb
-
+def remove_old_files(root: Path, version: str) -> None:
+    """Removes the arrays that the manifest no longer names; what a reader has mapped stays readable to it."""
+    for temporary in root.glob(f"{MANIFEST}.*.tmp"):
+        temporary.unlink(missing_ok=True)
     for folder in (root / "arrays").iterdir():
         if folder.name != version:
-            shutil.rmtree(folder)
-    database = lancedb.connect(root / "lance")
-    for name in database.list_tables().tables:
-        if name in tables:
-            database.open_table(name).optimize(cleanup_older_than=_KEEP_OLD_TABLES)
-        else:
-            database.drop_table(name)
+            shutil.rmtree(folder, ignore_errors=True)  # what could not go now goes with the next write
 
 
 def check_target(root: Path) -> None:
@@ -130,7 +90,7 @@ def check_target(root: Path) -> None:
     Raises:
         InputError: `root` is a file, or a folder with contents but without an index.
     """
-    if root.is_dir() and not (root / MANIFEST).is_file() and not _only_unfinished(root):
+    if root.is_dir() and any(root.iterdir()) and not (root / MANIFEST).is_file() and not is_unfinished(root):
         raise InputError(f"{str(root)!r} is not empty and holds no index; name a new folder, nothing was overwritten")
     if root.exists() and not root.is_dir():
         raise InputError(f"{str(root)!r} is a file; name a new folder for the index")
@@ -138,20 +98,27 @@ def check_target(root: Path) -> None:
 
 @contextmanager
 def writing(root: Path) -> Iterator[None]:
-    """Holds the index folder for one writer; the lock dies with its process.
+    """Holds the index folder for one writer; the lock dies with its process. Readers need none.
 
     Raises:
-        InputError: the folder cannot be made, or another process has been writing this index for a minute.
+        InputError: the folder cannot be made, another process is writing this index, or the disk is full.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"index folder {str(root)!r} cannot be made ({error}); name another one") from error
     try:
-        with FileLock(root / _LOCK, timeout=_LOCK_SECONDS):
+        with FileLock(root / _LOCK, timeout=0):
             yield
     except Timeout as error:
         raise InputError(f"another process is writing the index {str(root)!r}; wait until it is done") from error
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise InputError(
+            f"there is no room left to write the index {str(root)!r} ({error.strerror}); the version before stays in "
+            "force: make room and run the same command again"
+        ) from error
 
 
 def bytes_on_disk(root: Path) -> int:
@@ -165,7 +132,8 @@ def damaged(path: Path, error: object) -> InputError:
     return InputError(f"index file {str(path)!r} cannot be read ({reason}); build the index again")
 
 
-def _only_unfinished(root: Path) -> bool:
+def is_unfinished(root: Path) -> bool:
     """Whether the folder holds nothing but what a first build leaves when it is killed."""
-    names = {path.name for path in root.iterdir()}
-    return not names or (_LOCK in names and names <= {_LOCK, "arrays", "lance"})
+    names = {path.name for path in root.iterdir()} if root.is_dir() else set()
+    names = {name for name in names if not name.startswith(f"{MANIFEST}.")}  # half-written manifests
+    return _LOCK in names and names <= {_LOCK, "arrays", "lance"}

@@ -19,8 +19,13 @@ _UNSPACED = re.compile(
 )
 # Unicode calls these punctuation, but "C#" is not "C" and "5%" is not "5".
 _KEPT_PUNCTUATION = frozenset("#%")
-
-
+# Function words: as the whole of a name they link every question that is written in English.
+FUNCTION_WORDS = frozenset(
+    "a about after all also an and any are as at be been before but by can did do does for from had has have he her "
+    "his how if in into is it its many more most much no not of on one or other s she so some than that the their "
+    "them then there these they this those to was we were what when where which while who whom whose why will with "
+    "would you your".split()
+)
 _PARENTHETICAL = re.compile(r"\s*\([^()]*\)\s*$")
 
 

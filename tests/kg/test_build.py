@@ -6,15 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from gfm.config import IndexConfig
 from gfm.errors import InputError
 from gfm.kg.build import BuiltGraph, build_graph
 from gfm.kg.readers import read_documents, read_openie
-from gfm.kg.synonyms import synonym_pairs
 from gfm.types import Document, Extraction
 from tests.fakes import HashEncoder
 
@@ -151,49 +148,6 @@ def test_a_synonym_edge_does_not_repeat_an_extracted_one() -> None:
     extraction = Extraction("T", (), (("car", "synonym of", "auto"),))
     built = build_graph(documents("T"), [extraction], encoder, IndexConfig(title_edges=False, synonym_threshold=0.9))
     assert list(built.graph.triples()) == [("car", "synonym of", "auto")]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "synonyms"),
-    [
-        ("Apollo 11", "Apollo 12", False),
-        ("Apollo 11", "The Apollo 11", True),
-        ("1963", "Year 1963", False),
-        ("12 March 1960", "12 May 1960", False),
-        ("March", "Mars", True),
-    ],
-)
-def test_names_that_differ_in_digits_and_dates_are_no_synonyms(first: str, second: str, synonyms: bool) -> None:
-    pairs = synonym_pairs([first, second], torch.ones(2, 3), threshold=0.9, cap=5)
-    assert pairs.tolist() == ([[0, 1]] if synonyms else [])
-
-
-def test_a_pair_must_be_among_the_nearest_of_both() -> None:
-    # b (10) is nearest to a (0); c (19) is nearest to b (9 apart), so with one synonym each only (b, c) is mutual.
-    angles = torch.tensor([0.0, 10.0, 19.0]).deg2rad()
-    vectors = torch.stack([angles.cos(), angles.sin()], dim=1)
-    assert synonym_pairs(["a", "b", "c"], vectors, threshold=0.9, cap=1).tolist() == [[1, 2]]
-    assert synonym_pairs(["a", "b", "c"], vectors, threshold=0.98, cap=5).tolist() == [[0, 1], [1, 2]]
-    assert synonym_pairs(["a", "b", "c"], vectors, threshold=0.9, cap=0).tolist() == []
-
-
-@given(st.integers(0, 2**31), st.integers(1, 40), st.integers(1, 4), st.integers(1, 50))
-def test_blocks_give_what_a_full_comparison_gives(seed: int, count: int, cap: int, block: int) -> None:
-    vectors = torch.randn(count, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    names = [f"{'xyz'[i % 3]} {i % 2}" for i in range(count)]
-    unit = torch.nn.functional.normalize(vectors, dim=1)
-    cosine = unit @ unit.T
-    near = [
-        sorted(
-            (j for j in range(count) if j != i and j % 2 == i % 2 and cosine[i, j] >= 0.5),
-            key=lambda j, i=i: -float(cosine[i, j]),
-        )[:cap]
-        for i in range(count)
-    ]
-    expected = [[i, j] for i in range(count) for j in range(i + 1, count) if j in near[i] and i in near[j]]
-    pairs = synonym_pairs(names, vectors, threshold=0.5, cap=cap, block=block)
-    assert pairs.tolist() == expected
-    assert np.bincount(pairs.ravel(), minlength=1).max() <= cap
 
 
 def test_the_musique_sample_gives_a_connected_graph_of_every_document(shared_data: Path) -> None:

@@ -150,9 +150,63 @@ def test_several_record_files_are_refused_with_their_names(tmp_path: Path) -> No
         read_source(tmp_path)
 
 
-def test_documents_without_records_are_refused_with_the_option_to_use(tmp_path: Path) -> None:
+def test_documents_without_records_have_no_extraction(tmp_path: Path) -> None:
     write_raw(tmp_path, records=("records.jsonl",))
-    with pytest.raises(InputError, match=r"has no openie\*\.jsonl; .*--records FILE"):
+    source = read_source(tmp_path)
+    assert (source.documents, source.extractions) == (DOCUMENTS, None)
+
+
+def test_records_are_left_alone_where_the_documents_are_to_be_extracted(tmp_path: Path) -> None:
+    assert read_source(write_raw(tmp_path), extract=True).extractions is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("d.json", '{"Rome": "A city.", "東京": "A city, too."}'),
+        ("d.jsonl", '{"title": "Rome", "text": "A city."}\n\n{"id": "東京", "text": "A city, too."}\n'),
+    ],
+)
+def test_a_file_of_documents_is_read_by_its_ending(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    source = read_source(tmp_path / name)
+    assert (source.layout, source.documents, source.graph) == ("documents", DOCUMENTS, None)
+
+
+def test_the_text_files_of_a_folder_are_its_documents(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    for name in ("Rome.txt", "deep/Oslo.md", "deep/er/東京.TXT", "deep/picture.png", ".git/notes.txt", ".hidden.md"):
+        (tmp_path / name).write_text(f"about {name}", encoding="utf-8")
+    assert read_source(tmp_path).documents == [
+        Document("Rome", "about Rome.txt"),
+        Document("deep/Oslo", "about deep/Oslo.md"),
+        Document("deep/er/東京", "about deep/er/東京.TXT"),
+    ]
+    assert read_source(tmp_path / "deep" / "Oslo.md").documents == [Document("Oslo", "about deep/Oslo.md")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("d.jsonl", '{"title": "A"}', r"d\.jsonl, line 1.*title and text"),
+        ("d.jsonl", '["A", "text"]', "line 1.*title and text"),
+        ("d.jsonl", "\n", "holds no document"),
+        ("d.jsonl", '{"title": 3, "text": ""}', "'title' is 3"),
+        ("d.json", "[]", "must be a JSON object"),
+        ("d.md", b"\xff", "not UTF-8"),
+    ],
+)
+def test_a_file_that_holds_no_documents_is_refused(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=message):
+        read_source(tmp_path / name)
+
+
+def test_two_files_of_one_title_are_refused_with_their_names(tmp_path: Path) -> None:
+    for name in ("a.md", "a.txt"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(InputError, match=r"a\.md.*a\.txt.*rename"):
         read_source(tmp_path)
 
 
@@ -163,13 +217,13 @@ def test_records_that_are_not_there_are_refused_with_their_path(tmp_path: Path) 
 
 
 def test_a_folder_without_a_known_layout_is_refused_with_all_that_are_known(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("nothing")
+    (tmp_path / "notes.pdf").write_text("nothing")
     with pytest.raises(InputError, match=r"no layout known.*documents\.json.*nodes\.csv.*kg\.txt.*graph\.tsv"):
         read_source(tmp_path)
 
 
 def test_a_path_that_is_not_there_is_refused_with_what_it_may_be(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"source '.*nowhere' does not exist; give a folder or a \.tsv"):
+    with pytest.raises(InputError, match=r"source '.*nowhere' does not exist; give a folder"):
         read_source(tmp_path / "nowhere")
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gfm.config import LinkingConfig
 from gfm.errors import InputError
-from gfm.retrieval.linking import FUNCTION_WORDS, EntityLinker, seed_weights
-from gfm.text.names import tokens
+from gfm.retrieval.linking import EntityLinker, seed_weights
+from gfm.text.names import FUNCTION_WORDS, tokens
 from gfm.types import Seed
 from tests.fakes import HashEncoder
 

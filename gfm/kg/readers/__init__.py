@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gfm.kg.readers.documents import read_document_files
 from gfm.kg.readers.gfmrag import GfmRagData, read_gfmrag, write_gfmrag
 from gfm.kg.readers.openie import OpenIEReport, read_openie
 from gfm.kg.readers.qa import read_documents, read_questions
@@ -10,6 +11,7 @@ from gfm.kg.readers.triples import read_rows, read_triples, write_triples
 __all__ = [
     "GfmRagData",
     "OpenIEReport",
+    "read_document_files",
     "read_documents",
     "read_gfmrag",
     "read_openie",
