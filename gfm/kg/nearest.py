@@ -103,8 +103,8 @@ def updated(
     back = np.isin(found.rows, new) & ~np.isin(found.columns, search)
     mirrored = _Pairs(found.columns[back], found.rows[back], found.cosine[back])
     stays = ~np.isin(kept.rows, search)
-    parts = (_Pairs(kept.rows[stays], kept.columns[stays], kept.cosine[stays]), found, mirrored)
-    return _table(_Pairs(*map(np.concatenate, zip(*parts, strict=True))), at, cap)
+    stayed = _Pairs(kept.rows[stays], kept.columns[stays], kept.cosine[stays])
+    return _table(_together([stayed, found, mirrored]), at, cap)
 
 
 def _prepared(names: Sequence[str], embeddings: NDArray[np.float32], usable: NDArray[np.bool_] | None) -> _Names:
@@ -133,7 +133,7 @@ def _search(at: _Names, rows: Ids, among: Ids, threshold: float, cap: int | None
                 keep[keep] = _may_be_nearest(near[0][keep], cosine[near][keep], cap)
             found.append(_exact(at, first[keep], second[keep], threshold))
             advance(len(part))
-    return _Pairs(*map(np.concatenate, zip(*found, strict=True))) if found else _none()
+    return _together(found)
 
 
 def _may_be_nearest(rows: Ids, cosine: NDArray[np.float32], cap: int) -> NDArray[np.bool_]:
@@ -206,7 +206,7 @@ def _search_cells(at: _Names, names: Sequence[str], rows: Ids, threshold: float,
         for members in _cells(at, names, rows):
             found.append(_search(at, members, members, threshold, cap, False))
             advance(len(members))
-    together = _Pairs(*map(np.concatenate, zip(*found, strict=True)))
+    together = _together(found)
     _, first = np.unique(together.rows * width + together.columns, return_index=True)  # a pair may share several cells
     return _Pairs(together.rows[first], together.columns[first], together.cosine[first])
 
@@ -224,6 +224,12 @@ def _cells(at: _Names, names: Sequence[str], rows: Ids) -> Iterator[Ids]:
     cell_of, member = nearest.ravel(), np.repeat(rows, _CELLS_OF_A_NAME)
     order = np.argsort(cell_of, kind="stable")
     yield from (np.sort(members) for members in np.split(member[order], np.cumsum(np.bincount(cell_of))[:-1]))
+
+
+def _together(parts: Sequence[_Pairs]) -> _Pairs:
+    columns = zip(*(parts or [_none()]), strict=True)
+    rows, others, cosine = (np.concatenate(column) for column in columns)
+    return _Pairs(rows, others, cosine)
 
 
 def _none() -> _Pairs:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _DELETED_AT_ONCE = 500  # hashes in one SQL predicate
 _MANY_PIECES = 100
+_PINNED = {"documents", "entities", "relations", "triples", "mentions"}  # a manifest names their version
+_AT_ONCE = timedelta(milliseconds=1)  # LanceDB warns of zero, for readers of old versions; an index has none
 
 
 class Tables:
@@ -66,7 +68,7 @@ class Tables:
         rows = document_rows(wanted)
         if version is None or "documents" not in self._names:
             with _writable(self.location):
-                return int(self._created("documents", rows, "overwrite").version)
+                return int(self._created("documents", rows).version)
         table = self._database.open_table("documents")
         with _writable(self.location):
             if int(table.version) != version:  # a writer died between this table and the manifest
@@ -135,7 +137,7 @@ class Tables:
     def overwrite(self, tables: Mapping[str, pa.Table]) -> dict[str, int]:
         """Writes whole tables, as a given graph has them, and returns their versions."""
         with _writable(self.location):
-            return {name: int(self._created(name, rows, "overwrite").version) for name, rows in tables.items()}
+            return {name: int(self._created(name, rows).version) for name, rows in tables.items()}
 
     def version_of(self, name: str, version: int) -> pa.Table:
         """A whole table at a version."""
@@ -152,22 +154,35 @@ class Tables:
                 self._database.drop_table(name)
                 self._names.discard(name)
 
-    def keep_only(self, used: Mapping[str, Iterable[str]]) -> None:
-        """Takes out the rows that nothing uses, and every old version of every table.
+    def keep_only(self, used: Mapping[str, Iterable[str]]) -> dict[str, int]:
+        """Takes out the rows that nothing uses and joins the pieces of every table; old versions stay readable.
 
         Args:
             used: keys in use, by `"extractions"` or kind of vector.
+
+        Returns:
+            The new version of every table.
         """
         with _writable(self.location):
             for name, keys in used.items():
                 self._filter(name if name == "extractions" else self._vector_table(name), keys)
+            versions = {}
             for name in sorted(self._names):
-                self._database.open_table(name).optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
+                table = self._database.open_table(name)
+                table.optimize()
+                versions[name] = int(table.version)
+            return versions
 
-    def tidy(self) -> None:
-        """Merges the pieces of tables that many small writes have left in many."""
+    def forget_old_versions(self) -> None:
+        """Removes every version but the latest, which the manifest must name by now."""
         with _writable(self.location):
             for name in sorted(self._names):
+                self._database.open_table(name).optimize(cleanup_older_than=_AT_ONCE, delete_unverified=True)
+
+    def tidy(self) -> None:
+        """Joins the pieces that many small writes have left; only of tables that are read at their latest version."""
+        with _writable(self.location):
+            for name in sorted(self._names - _PINNED):
                 table = self._database.open_table(name)
                 stats: Any = table.stats()
                 if stats["fragment_stats"]["num_fragments"] > _MANY_PIECES:
@@ -179,7 +194,7 @@ class Tables:
         rows = self._database.open_table(name).to_arrow()
         kept = rows.filter(pc.is_in(rows["key"], value_set=pa.array(sorted(keys), pa.string())))
         if kept.num_rows < rows.num_rows:
-            self._created(name, kept, "overwrite")
+            self._created(name, kept)
 
     def _vector_table(self, kind: str) -> str:
         return f"{kind}_vectors_{self._suffix}"
@@ -197,9 +212,10 @@ class Tables:
             if name in self._names and (table := self._database.open_table(name)).schema.equals(rows.schema):
                 table.add(rows)
             else:  # absent, or of an older format
-                self._created(name, rows, "overwrite")
+                self._created(name, rows)
 
-    def _created(self, name: str, rows: pa.Table, mode: str) -> Table:
+    def _created(self, name: str, rows: pa.Table) -> Table:
+        mode = "overwrite" if name in self._names else "create"
         table = self._database.create_table(name, data=rows, mode=mode)
         self._names.add(name)
         return table

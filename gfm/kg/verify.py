@@ -19,7 +19,7 @@ from gfm.kg.extraction.base import Failure
 from gfm.kg.given import given_mentions, read_given
 from gfm.kg.manifest import arrays_folder, other_encoder, read_manifest, tables_location
 from gfm.kg.rows import StoredDocument, content_of
-from gfm.kg.storage import bytes_on_disk, open_array, read_json, writing
+from gfm.kg.storage import MANIFEST, bytes_on_disk, open_array, read_json, write_json, writing
 from gfm.kg.tables import Tables
 from gfm.kg.vectors import DOCUMENT, ENTITY, RELATION, Vectors
 from gfm.progress import Stopwatch
@@ -97,7 +97,10 @@ def compact_index(root: Path) -> tuple[int, int]:
             RELATION: {*relations, *(f"{INVERSE_TEXT}{name}" for name in relations)},
             DOCUMENT: {d.content for d in documents},
         }
-        tables.keep_only(used)
+        versions = tables.keep_only(used)
+        manifest["tables"] = {name: versions[name] for name in manifest["tables"]}
+        write_json(root / MANIFEST, manifest)  # before the versions that it named until now are gone
+        tables.forget_old_versions()
         return before, bytes_on_disk(root)
 
 

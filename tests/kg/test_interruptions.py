@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import random
 import signal
@@ -9,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,39 +33,89 @@ OPTIONS = BuildOptions(IndexConfig(synonym_threshold=0.3, synonym_cap=2))
 OLD = [Document(f"T{i}", f"Name{i} met Name{i + 1} in Town{i % 7}") for i in range(40)]
 NEW = [Document(f"N{i}", f"Name{i} saw Name{2 * i} near Lake{i % 5}") for i in range(40)]
 
-# argv: folder, seconds a document takes, "build" or "add", limit of a file's size in bytes (0: none).
-CHILD = """
-import resource, sys
+# Forks a worker for each line: the imports are paid for once. lancedb has threads, so it is left to the worker.
+SERVER = """
+import json, os, resource, signal, sys
 from pathlib import Path
-from tests.kg.test_interruptions import ENCODER, NEW, OLD, OPTIONS
 from gfm.kg.writer import add_documents, build_index
 from tests.fakes import WordExtractor
-import lancedb
-path, seconds, what, limit = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-if limit:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-print("ready", flush=True)
-extractor = WordExtractor(seconds=seconds)
-if what == "build":
-    build_index(path, OLD + NEW, extractor, ENCODER, OPTIONS)
-else:
-    add_documents(path, NEW, extractor, ENCODER)
-print("done", len(extractor.seen), flush=True)
+from tests.kg.test_interruptions import ENCODER, NEW, OLD, OPTIONS
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in sys.stdin:
+    task = json.loads(line)
+    if pid := os.fork():
+        print(pid, flush=True)
+        continue
+    log = Path(task["log"])
+    try:
+        import lancedb
+        extractor = WordExtractor(seconds=task["seconds"])
+        log.with_suffix(".ready").touch()
+        if task["limit"]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (task["limit"], resource.RLIM_INFINITY))
+        if task["what"] == "build":
+            build_index(Path(task["path"]), OLD + NEW, extractor, ENCODER, OPTIONS)
+        else:
+            add_documents(Path(task["path"]), NEW, extractor, ENCODER)
+        result = f"done {len(extractor.seen)}"
+    except BaseException as error:
+        result = f"{type(error).__name__}: {error}"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    log.write_text(result)
+    os._exit(0)
 """
 
 
-def start(path: Path, what: str, seconds: float = 0.005, limit: int = 0) -> subprocess.Popen[str]:
+class Worker:
+    """A process that writes an index: `build` of all documents, or `add` of the new ones.
 
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(path), str(seconds), what, str(limit)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n", child.stderr and child.stderr.read()
-    return child
+    Args:
+        server: forks it.
+        path: the index.
+        what: `"build"` or `"add"`.
+        seconds: how long the extraction of a document takes.
+        limit: of a file's size in bytes; 0 for none.
+    """
+
+    def __init__(
+        self, server: subprocess.Popen[str], path: Path, what: str, seconds: float = 0.005, limit: int = 0
+    ) -> None:
+        assert server.stdin is not None and server.stdout is not None
+        self.log = path.parent / f"{time.monotonic_ns()}.log"
+        task = {"path": str(path), "what": what, "seconds": seconds, "limit": limit, "log": str(self.log)}
+        server.stdin.write(json.dumps(task) + "\n")
+        server.stdin.flush()
+        self.pid = int(server.stdout.readline())
+        self._wait(lambda: self.log.with_suffix(".ready").exists())
+
+    def stop(self, signum: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it was quicker
+            os.kill(self.pid, signum)
+        self.result()
+
+    def result(self) -> str:
+        """What it wrote when it ended; empty if it was killed."""
+        self._wait(lambda: not Path(f"/proc/{self.pid}").exists())
+        return self.log.read_text() if self.log.exists() else ""
+
+    @staticmethod
+    def _wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Callable[..., Worker]]:
+    """Starts workers."""
+    if not Path("/proc").exists() or not hasattr(os, "fork"):
+        pytest.skip("needs fork and /proc")
+    command = [sys.executable, "-c", SERVER]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        yield partial(Worker, server)
+        assert server.stdin is not None
+        server.stdin.close()
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -79,63 +133,57 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("what", ["build", "add"])
 def test_a_write_killed_at_random_moments_leaves_the_version_before_and_ends_as_if_undisturbed(
-    tmp_path: Path, whole: dict[str, bytes], what: str
+    tmp_path: Path, whole: dict[str, bytes], start: Callable[..., Worker], what: str
 ) -> None:
     path, chance = tmp_path / "i", random.Random(what)
     if what == "add":
         build_index(path, OLD, WordExtractor(), ENCODER, OPTIONS)
-    for _ in range(4):
-        with start(path, what) as child:
-            time.sleep(chance.uniform(0, 0.9))
-            child.send_signal(signal.SIGKILL)
-            child.communicate()
+    for _ in range(5):
+        worker = start(path, what)
+        time.sleep(chance.uniform(0, 0.9))
+        worker.stop(signal.SIGKILL)
         if (path / "index.json").exists():
             assert verify_index(path) == []
             assert len(KGIndex.open(path).all_documents()) in (len(OLD), len(OLD + NEW))
         else:
             with pytest.raises(InputError, match=r"not an index|never finished"):
                 KGIndex.open(path)
-    with start(path, what) as child:
-        out, err = child.communicate()
-    assert out.startswith("done"), err
+    assert start(path, what).result().startswith("done")
     assert contents(path) == whole
     assert verify_index(path) == []
 
 
-def test_what_a_killed_write_has_extracted_is_not_extracted_again(tmp_path: Path) -> None:
+def test_what_a_killed_write_has_extracted_is_not_extracted_again(tmp_path: Path, start: Callable[..., Worker]) -> None:
     # 64 results make a write; with 20 ms a document it falls 1.3 s after the start, the end 0.3 s later.
-    with start(tmp_path / "i", "build", 0.02) as child:
-        deadline = time.monotonic() + 20
-        while not (tmp_path / "i" / "lance" / "extractions.lance" / "_versions").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        time.sleep(0.05)
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
-    with start(tmp_path / "i", "build", 0) as child:
-        out, _ = child.communicate()
-    assert int(out.split()[1]) <= len(OLD + NEW) - 64
+    worker = start(tmp_path / "i", "build", 0.02)
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "i" / "lance" / "extractions.lance" / "_versions").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    time.sleep(0.05)
+    worker.stop(signal.SIGKILL)
+    result = start(tmp_path / "i", "build", 0).result()
+    assert int(result.split()[1]) <= len(OLD + NEW) - 64
 
 
-def test_ctrl_c_keeps_every_result_that_has_come(tmp_path: Path) -> None:
-    with start(tmp_path / "i", "build", 0.05) as child:
-        time.sleep(1.0)
-        child.send_signal(signal.SIGINT)
-        _, err = child.communicate()
-    assert "KeyboardInterrupt" in err
-    with start(tmp_path / "i", "build", 0) as child:
-        out, _ = child.communicate()
-    assert int(out.split()[1]) < len(OLD + NEW) - 5
+def test_ctrl_c_keeps_every_result_that_has_come(tmp_path: Path, start: Callable[..., Worker]) -> None:
+    worker = start(tmp_path / "i", "build", 0.05)
+    time.sleep(1.0)
+    worker.stop(signal.SIGINT)
+    assert worker.result().startswith("KeyboardInterrupt")
+    result = start(tmp_path / "i", "build", 0).result()
+    assert int(result.split()[1]) < len(OLD + NEW) - 5
 
 
-def test_of_two_writers_one_is_told_and_nothing_is_lost(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    with start(tmp_path / "i", "build", 0.01) as child:
-        while not (tmp_path / "i" / ".lock").exists():
-            time.sleep(0.005)
-        time.sleep(0.05)
-        with pytest.raises(InputError, match="another process is writing the index"):
-            build_index(tmp_path / "i", OLD, WordExtractor(), ENCODER, OPTIONS)
-        child.communicate()
+def test_of_two_writers_one_is_told_and_nothing_is_lost(
+    tmp_path: Path, whole: dict[str, bytes], start: Callable[..., Worker]
+) -> None:
+    worker = start(tmp_path / "i", "build", 0.01)
+    while not (tmp_path / "i" / "lance").exists():
+        time.sleep(0.005)
+    with pytest.raises(InputError, match="another process is writing the index"):
+        build_index(tmp_path / "i", OLD, WordExtractor(), ENCODER, OPTIONS)
+    assert worker.result().startswith("done")
     assert contents(tmp_path / "i") == whole
 
 
@@ -145,17 +193,15 @@ def test_the_lock_is_that_of_the_folder(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files there")
 @pytest.mark.parametrize("limit", [300, 2_000, 6_000])
 def test_a_disk_that_is_full_is_named_and_the_version_before_stays(
-    tmp_path: Path, whole: dict[str, bytes], limit: int
+    tmp_path: Path, whole: dict[str, bytes], start: Callable[..., Worker], limit: int
 ) -> None:
     build_index(tmp_path / "i", OLD, WordExtractor(), ENCODER, OPTIONS)
     before = contents(tmp_path / "i")
-    with start(tmp_path / "i", "add", 0, limit) as child:
-        _, err = child.communicate()
-    assert err.rstrip().split("\n")[-1].startswith("gfm.errors.InputError: "), err
-    assert "make room" in err
+    result = start(tmp_path / "i", "add", 0, limit).result()
+    assert result.startswith("InputError: ")
+    assert "make room" in result
     assert contents(tmp_path / "i") == before
     assert verify_index(tmp_path / "i") == []
     add_documents(tmp_path / "i", NEW, WordExtractor(), ENCODER)

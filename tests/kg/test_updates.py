@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -208,11 +207,9 @@ def test_documents_as_nodes_mention_what_they_hold(tmp_path: Path) -> None:
 
 
 def damage_file(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.seek(-1, os.SEEK_END)
-        last = file.read(1)
-        file.seek(-1, os.SEEK_END)
-        file.write(bytes([last[0] ^ 1]))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("name", ["edge_index.npy", "entity_embeddings.npy", "titles.json", "nearest_cosine.npy", SUMS])
