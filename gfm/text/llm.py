@@ -7,7 +7,7 @@ import importlib.util
 import os
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -67,7 +67,7 @@ class OpenAICompatible:
 
     def complete_all(
         self, requests: Sequence[Messages], schema: Mapping[str, Any] | None = None
-    ) -> Iterator[tuple[int, Reply | NoReply]]:
+    ) -> Generator[tuple[int, Reply | NoReply], None, None]:
         """Yields `(position, reply)` for each request, as they come.
 
         Args:

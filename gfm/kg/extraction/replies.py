@@ -80,7 +80,7 @@ def parse_reply(text: str, *, truncated: bool = False) -> Parsed | None:
 
 
 def _sorted_out(items: object, fields: tuple[str, ...], needed: int) -> tuple[list[list[str]], int]:
-    """The items as lists of texts, one per field, of which the first `needed` are not blank; and how many are not so."""
+    """The items as texts by field, of which the first `needed` must not be blank; and how many items break that."""
     if items is None:
         return [], 0
     if not isinstance(items, list):
@@ -92,9 +92,9 @@ def _sorted_out(items: object, fields: tuple[str, ...], needed: int) -> tuple[li
 
 def _texts(item: object, fields: tuple[str, ...]) -> Iterator[str]:
     """The fields of an object, or of an array in their order, or a text as the first; blank where there is none."""
-    values = item.get if isinstance(item, dict) else dict(zip(fields, item if isinstance(item, list) else [item])).get
-    for field in fields:
-        yield _text(values(field))
+    listed = item if isinstance(item, list) else [item]
+    values = item if isinstance(item, dict) else dict(zip(fields, listed, strict=False))
+    return (_text(values.get(field)) for field in fields)
 
 
 def _text(value: object) -> str:
