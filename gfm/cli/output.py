@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 
 def print_json(data: Any) -> None:
@@ -20,7 +20,7 @@ def print_info(info: dict[str, Any], json_output: bool) -> None:
     if json_output:
         print_json(info)
         return
-    table = Table(show_header=False, box=None)
+    table = Table("", Column(overflow="fold"), show_header=False, box=None)
     for key, value in info.items():
         shown = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else f"{value}"
         table.add_row(key.replace("_", " "), escape(shown))

@@ -43,7 +43,7 @@ class QuestionLinker:
     def __init__(self, index: KGIndex, encoder: TextEncoder, config: LinkingConfig) -> None:
         index.check_encoder(encoder)
         self.index, self.encoder, self.config = index, encoder, config
-        self.linker = EntityLinker(index.graph.entity_names, index.entity_embeddings, config)
+        self.linker = EntityLinker.for_index(index, config)
 
     def __call__(self, questions: Sequence[str]) -> LinkedQuestions:
         """Embeds and links questions."""

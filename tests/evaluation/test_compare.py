@@ -154,7 +154,7 @@ def retriever(index: KGIndex) -> GFMRetriever:
 def test_bm25_finds_the_document_and_the_entity_that_share_a_rare_word(index: KGIndex) -> None:
     for row, question in enumerate(ASKED):
         ranking = bm25_method(index)(question.question)["bm25"]
-        assert ranking.documents[0] == row
+        assert index.titles[ranking.documents[0]] == FACTS[row][0]
         assert index.graph.entity_names[ranking.entities[0]] == FACTS[row][0]
         assert ranking.selected is None
 

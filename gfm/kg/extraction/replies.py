@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 Triple = tuple[str, str, str]
@@ -92,9 +93,10 @@ def _sorted_out(items: object, fields: tuple[str, ...], needed: int) -> tuple[li
 
 def _texts(item: object, fields: tuple[str, ...]) -> Iterator[str]:
     """The fields of an object, or of an array in their order, or a text as the first; blank where there is none."""
+    if isinstance(item, dict):
+        return (_text(item.get(field)) for field in fields)
     listed = item if isinstance(item, list) else [item]
-    values = item if isinstance(item, dict) else dict(zip(fields, listed, strict=False))
-    return (_text(values.get(field)) for field in fields)
+    return (_text(value) for _, value in zip_longest(fields, listed[: len(fields)]))
 
 
 def _text(value: object) -> str:
