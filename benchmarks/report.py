@@ -53,11 +53,14 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; see --help")
 
 
-def new_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """A parser with the options that all benchmarks have."""
+def new_parser(name: str, description: str, repeats: int | None = 5, *, seed: bool = True) -> argparse.ArgumentParser:
+    """A parser with the options that all benchmarks have; no repeats or seed where nothing is repeated or drawn."""
     parser = _Parser(f"python -m benchmarks.{name}", description=description, allow_abbrev=False)
-    parser.add_argument("--repeats", type=positive, default=5, help="measured calls a case (default 5)")
-    parser.add_argument("--seed", type=int, default=0, help="of graphs, weights and questions (default 0)")
+    if repeats is not None:
+        told = f"measured calls a case (default {repeats})"
+        parser.add_argument("--repeats", type=positive, default=repeats, help=told)
+    if seed:
+        parser.add_argument("--seed", type=int, default=0, help="of all that is drawn (default 0)")
     parser.add_argument("--out", type=Path, default=None, help=f"JSON file (default outputs/benchmarks/{name}.json)")
     parser.add_argument("--json", action="store_true", help="print the JSON instead of the tables")
     return parser
