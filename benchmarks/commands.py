@@ -72,7 +72,10 @@ class Command:
             InputError: some of its processes outlive it.
         """
         self.process.send_signal(signal.SIGKILL)
-        self.process.communicate()
+        self.process.wait()  # not `communicate`: that would wait for all that hold its output
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
         deadline = time.monotonic() + _PATIENCE
         while left := list(self.processes()):
             if time.monotonic() > deadline:

@@ -62,11 +62,11 @@ def build_and_change(
 
 
 def _builds(cases: Sequence[dict[str, Any]]) -> Table:
-    columns = ["build", "documents", "entities", "triples", "synonym edges", *STAGES, "wall s", "peak GB"]
+    columns = ["build", "documents", "entities", "triples", "of which synonyms", *STAGES, "wall s", "peak GB"]
     table = Table("builds, seconds", columns)
     for case in cases:
         built = case["build"]["printed"]
-        counts = [f"{built[key]:,}" for key in ("documents", "entities", "triples", "synonym_edges")]
+        counts = [f"{built[key]:,}" for key in ("documents", "entities", "triples", "synonym_triples")]
         stages = [f"{built['seconds'][s]:.1f}" if s in built["seconds"] else MISSING for s in STAGES]
         whole = [f"{case['build']['wall_seconds']:.1f}", f"{case['build']['peak_gb']:.2f}"]
         table.rows.append([case["name"], *counts, *stages, *whole])

@@ -93,9 +93,8 @@ def run_benchmark(
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    shown = {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}
-    data = {"benchmark": name, "machine": machine_facts(), "options": shown, **report.data}
-    text = json.dumps(data, indent=1, ensure_ascii=False)
+    data = {"benchmark": name, "machine": machine_facts(), "options": vars(options), **report.data}
+    text = json.dumps(data, indent=1, ensure_ascii=False, default=str)  # paths
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text + "\n", encoding="utf-8")
     if options.json:
