@@ -23,6 +23,9 @@ class HashEncoder:
         self.dtype = "float32"
         self.fingerprint = hashlib.sha256(f"{name}/{dim}".encode()).hexdigest()[:16]
 
+    def prepare(self) -> None:
+        pass
+
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> Tensor:
         vectors = torch.empty(len(texts), self.dim)
         for row, text in enumerate(texts):

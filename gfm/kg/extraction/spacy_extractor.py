@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 RULES = 1
 """Raised whenever the rules of extraction change, so that stored extractions are made again."""
 
-_PARALLEL_FROM = 128  # documents: fewer are parsed before other processes have loaded the model
 _SEGMENT = 10_000  # characters parsed at once: bounds memory, and the damage of text without sentences
 _SENTENCE = 500
 
@@ -51,9 +50,9 @@ class SpacyExtractor:
         return content_key("spacy", self._fingerprint, document.title, document.text)
 
     def extract(self, documents: Sequence[Document]) -> Iterator[Extraction | Failure]:
-        """Yields the extractions as they are done; many documents are parsed in several processes."""
+        """Yields the extractions as they are done."""
         _check_installed(self._config.model)
-        if len(documents) < _PARALLEL_FROM or self._config.processes == 1:
+        if self._config.processes == 1:
             extract = load(self._config.model)
             for document in documents:
                 yield extract(document)
