@@ -14,8 +14,7 @@ from typing import Any
 
 from benchmarks.measure import GB
 from gfm.errors import InputError
-from gfm.files import SUMS
-from gfm.kg.manifest import read_manifest
+from gfm.kg.index import KGIndex
 from gfm.types import Document
 
 PROGRAM = [sys.executable, "-c", "from gfm.cli import main; main()"]
@@ -107,9 +106,23 @@ def write_documents(path: Path, documents: Sequence[Document]) -> str:
     return str(path)
 
 
-def derived_sums(index: Path) -> str:
-    """The hashes of all derived files of an index: equal for equal indexes."""
-    return (index / "arrays" / read_manifest(index)["version"] / SUMS).read_text(encoding="utf-8")
+def same(index: Path, other: Path) -> dict[str, Any]:
+    """Compares two indexes: `graph` says whether graph, mentions, aliases and texts are equal.
+
+    `embeddings` is the greatest difference between numbers of their embeddings: an encoder's last digits depend on the
+    texts that it embeds together.
+    """
+    a, b = KGIndex.open(index), KGIndex.open(other)
+    equal = (
+        a.graph.same_as(b.graph)
+        and a.titles == b.titles
+        and a.aliases == b.aliases
+        and (a.mentions != b.mentions).nnz == 0
+        and a.all_documents() == b.all_documents()
+    )
+    kinds = ("entity_embeddings", "relation_embeddings", "document_embeddings")
+    differences = [float((getattr(a, kind) - getattr(b, kind)).abs().max()) if equal else 2.0 for kind in kinds]
+    return {"graph": equal, "embeddings": max(differences)}
 
 
 def _bytes(process: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.commands import derived_sums, run, write_documents
+from benchmarks.commands import run, same, write_documents
 from benchmarks.report import MISSING, Report, Table, new_parser, positive, run_benchmark
 from gfm.errors import InputError
 from gfm.kg.sources import read_source
@@ -32,8 +32,8 @@ def measure_all(options: argparse.Namespace) -> Report:
     notes = [
         f"extractor {options.extractor}, the packaged encoder, an empty cache for every command; seconds of whole "
         "commands, with imports and the loading of models; memory of all processes of a command together, shared pages "
-        "counted once; an index to which the documents were added is compared with one that was built of all of them, "
-        "file by file; verified at the end"
+        "counted once; an index to which the documents were added is compared with one that was built of all of them; "
+        "verified at the end"
     ]
     return Report([_builds(cases), _changes(cases, options.changed)], {"cases": cases}, notes)
 
@@ -54,7 +54,7 @@ def build_and_change(
     run([*build, write_documents(work / "old.jsonl", old), "--out", str(index)], work / "cache-2")
     added = write_documents(work / "new.jsonl", new)
     figures["add"] = run(["index", "add", str(index), added], work / "cache-3")
-    figures["equal"] = derived_sums(index) == derived_sums(work / "whole")
+    figures["same"] = same(index, work / "whole")
     source = write_documents(work / "changed.jsonl", changed)
     figures["update"] = run(["index", "update", str(index), source], work / "cache-4")
     figures["delete"] = run(["index", "delete", str(index), "--titles-from", str(titles)], work / "cache-5")
@@ -78,13 +78,15 @@ def _changes(cases: Sequence[dict[str, Any]], number: int) -> Table:
         "changes",
         *(f"{change} {number}" for change in CHANGES),
         "as built whole",
+        "embeddings differ by",
         "verified",
     ]
     table = Table(f"changes of {number} documents, seconds", columns)
     for case in cases:
         walls = [f"{case[change]['wall_seconds']:.1f}" for change in CHANGES]
         verified = "; ".join(case["problems"]) or "yes"
-        table.rows.append([case["name"], *walls, "yes" if case["equal"] else "NO", verified])
+        equal = ["yes" if case["same"]["graph"] else "NO", f"{case['same']['embeddings']:.1e}"]
+        table.rows.append([case["name"], *walls, *equal, verified])
     return table
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.commands import Command, derived_sums, run, write_documents
+from benchmarks.commands import Command, run, same, write_documents
 from benchmarks.report import Report, Table, new_parser, positive, run_benchmark
 from gfm.errors import InputError
 from gfm.kg.index import KGIndex
@@ -32,7 +32,8 @@ def measure_all(options: argparse.Namespace) -> Report:
     with tempfile.TemporaryDirectory(prefix="interruptions-") as work:
         cases = [kill_writes(what, documents, options, Path(work, what)) for what in ("build", "add")]
     columns = ["write", "undisturbed s", "killed", "no index yet", "version before", "version after", "faults"]
-    table = Table(f"{len(documents)} documents of {options.source.name}", [*columns, "finished to the same", "in s"])
+    columns += ["finished to the same", "embeddings differ by", "in s"]
+    table = Table(f"{len(documents)} documents of {options.source.name}", columns)
     for case in cases:
         kills = case["kills"]
         left = Counter(kill["left"] for kill in kills)
@@ -43,14 +44,15 @@ def measure_all(options: argparse.Namespace) -> Report:
                 f"{sum(kill['killed'] for kill in kills)} of {len(kills)}",
                 *(str(left[state]) for state in ("none", "before", "after")),
                 str(sum(len(kill["problems"]) for kill in kills)),
-                f"{sum(kill['equal'] for kill in kills)} of {len(kills)}",
+                f"{sum(kill['same']['graph'] for kill in kills)} of {len(kills)}",
+                f"{max(kill['same']['embeddings'] for kill in kills):.1e}",
                 f"{statistics.median(kill['finish_seconds'] for kill in kills):.1f}",
             ]
         )
     note = (
         "SIGKILL to the command at moments spread over its undisturbed time; none of its processes outlived it; what "
-        "it left was opened and verified; the same command was then run to its end (median of its seconds), and all "
-        "derived files compared"
+        "it left was opened and verified; the same command was then run to its end (median of its seconds), and the "
+        "index compared with an undisturbed one"
     )
     return Report([table], {"cases": cases}, [note])
 
@@ -81,7 +83,7 @@ def kill_writes(what: str, documents: Sequence[Document], options: argparse.Name
         killed = _kill_after(moment, arguments(index), cache)
         kills.append({"moment": moment, "killed": killed, **_left(index, start)})
         again = run(arguments(index), cache)
-        kills[-1] |= {"finish_seconds": again["wall_seconds"], "equal": derived_sums(index) == derived_sums(whole)}
+        kills[-1] |= {"finish_seconds": again["wall_seconds"], "same": same(index, whole)}
         for folder in (index, cache):
             shutil.rmtree(folder, ignore_errors=True)
     return {"what": what, "seconds": undisturbed["wall_seconds"], "kills": kills}
@@ -101,8 +103,7 @@ def _left(index: Path, start: Path) -> dict[str, Any]:
     """Which version is in force, and what is wrong with it."""
     if not (index / MANIFEST).exists():
         return {"left": "none", "problems": []}
-    KGIndex.open(index)
-    before = (start / MANIFEST).exists() and derived_sums(index) == derived_sums(start)
+    before = (start / MANIFEST).exists() and KGIndex.open(start).version == KGIndex.open(index).version
     return {"left": "before" if before else "after", "problems": verify_index(index)}
 
 
