@@ -18,7 +18,7 @@ from gfm.kg.index import KGIndex
 from gfm.types import Document
 
 PROGRAM = [sys.executable, "-c", "from gfm.cli import main; main()"]
-_EVERY = 0.05  # seconds between looks at the memory
+_EVERY = 0.5  # seconds between looks at the memory: a look takes milliseconds
 _PATIENCE = 5.0  # seconds that processes may take to notice the end of their parent
 
 

@@ -21,6 +21,7 @@ from gfm.kg.manifest import arrays_folder, other_encoder, read_manifest, tables_
 from gfm.kg.rows import StoredDocument, content_of
 from gfm.kg.storage import MANIFEST, bytes_on_disk, open_array, read_json, write_json, writing
 from gfm.kg.tables import Tables
+from gfm.kg.vector_search import EXACT_UP_TO, index_vectors
 from gfm.kg.vectors import DOCUMENT, ENTITY, RELATION, Vectors
 from gfm.progress import Stopwatch
 from gfm.types import INVERSE_TEXT
@@ -98,6 +99,8 @@ def compact_index(root: Path) -> tuple[int, int]:
             DOCUMENT: {d.content for d in documents},
         }
         versions = tables.keep_only(used)
+        if manifest["counts"]["entities"] > EXACT_UP_TO:
+            index_vectors(tables.vector_table(ENTITY))  # a table that was written anew has lost it
         manifest["tables"] = {name: versions[name] for name in manifest["tables"]}
         write_json(root / MANIFEST, manifest)  # before the versions that it named until now are gone
         tables.forget_old_versions()
