@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,10 +68,11 @@ class SpacyExtractor:
 
 def load(model: str) -> Callable[[Document], Extraction]:
     """Loads a model and returns what extracts a document with it."""
-    import spacy
-
     try:
-        pipeline = spacy.load(model, exclude=["textcat"])
+        with _without_torch(model):
+            import spacy
+
+            pipeline = spacy.load(model, exclude=["textcat"])
     except (OSError, ValueError, ImportError) as error:
         reason = str(error).strip().split("\n")[0]
         raise InputError(f"spaCy model {model!r} cannot be loaded ({reason}); install it or name another") from error
@@ -98,6 +101,32 @@ def extract_document(pipeline: Language, document: Document) -> Extraction:
         sentences=tuple(triples.values()),
         aliases=tuple(aliases.items()),
     )
+
+
+@contextmanager
+def _without_torch(model: str) -> Iterator[None]:
+    """Hides torch, which spaCy would load with itself, from models that do not use it.
+
+    Of the two seconds after which a process can extract, torch takes more than one.
+    """
+    configs = list(_folder(model).rglob("config.cfg"))
+    uses = any(
+        word in file.read_text(encoding="utf-8").lower() for file in configs for word in ("torch", "transformer")
+    )
+    if "torch" in sys.modules or uses or not configs:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # importing it now fails as if it were not installed
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
+def _folder(model: str) -> Path:
+    """Where a model's files are: a folder itself, or an installed package."""
+    found = None if Path(model).is_dir() else importlib.util.find_spec(model)
+    return Path(model) if found is None or found.origin is None else Path(found.origin).parent
 
 
 def _installed(package: str) -> str:
